@@ -1,0 +1,43 @@
+"""Element types: one table, looked up by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+@dataclass(frozen=True)
+class DType:
+    """An element type.
+
+    ``size`` is in bytes. ``epsilon`` is the distance from 1 to the next number (2**-mantissa bits), the unit in which
+    rounding bounds are stated.
+    """
+
+    name: str
+    size: int
+    epsilon: float
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def numpy(self) -> np.dtype:
+        """The NumPy dtype (bfloat16 comes from ml_dtypes)."""
+        import numpy as np
+
+        if self.name == "bf16":
+            import ml_dtypes
+
+            return np.dtype(ml_dtypes.bfloat16)
+        return np.dtype({"f32": np.float32, "f16": np.float16}[self.name])
+
+
+F32 = DType("f32", 4, 2.0**-23)
+F16 = DType("f16", 2, 2.0**-10)
+BF16 = DType("bf16", 2, 2.0**-7)
+
+DTYPES: dict[str, DType] = {d.name: d for d in (F32, F16, BF16)}

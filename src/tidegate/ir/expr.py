@@ -1,0 +1,199 @@
+"""Integer expressions over sizes, grid and loop indices: the scalar part of HIR and TIR.
+
+    expr := INT | NAME | (expr OP expr) | cdiv(expr, expr) | min(expr, expr) | max(expr, expr)
+    OP   := + - * / % < <= == != &&          ('/' is floor division; comparisons and && give 0 or 1)
+
+All values are uniform over the threads of a CTA, so a loop bound or a condition never diverges.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Int:
+    value: int
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+
+@dataclass(frozen=True)
+class Sym:
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Bin:
+    op: str
+    a: Expr
+    b: Expr
+
+    def __str__(self) -> str:
+        if self.op in FUNCTIONS:
+            return f"{self.op}({self.a}, {self.b})"
+        level = PRECEDENCE[self.op]
+        left = f"({self.a})" if _level(self.a) < level else str(self.a)
+        right = f"({self.b})" if _level(self.b) <= level else str(self.b)
+        return f"{left} {self.op} {right}"
+
+
+Expr = Int | Sym | Bin
+
+
+class Unexpected(ValueError):
+    """A token that cannot stand where it does; ``at`` is its index among the tokens given to :func:`parse_tokens`."""
+
+    def __init__(self, message: str, at: int) -> None:
+        super().__init__(message)
+        self.at = at
+
+
+PRECEDENCE = {"&&": 0, "<": 1, "<=": 1, "==": 1, "!=": 1, "+": 2, "-": 2, "*": 3, "/": 3, "%": 3}
+FUNCTIONS = ("cdiv", "min", "max")
+
+EVALUATE: dict[str, Callable[[int, int], int]] = {
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+    "/": lambda a, b: a // b,
+    "%": lambda a, b: a % b,
+    "<": lambda a, b: int(a < b),
+    "<=": lambda a, b: int(a <= b),
+    "==": lambda a, b: int(a == b),
+    "!=": lambda a, b: int(a != b),
+    "&&": lambda a, b: int(bool(a) and bool(b)),
+    "cdiv": lambda a, b: -(-a // b),
+    "min": min,
+    "max": max,
+}
+
+
+def _level(e: Expr) -> int:
+    return PRECEDENCE[e.op] if isinstance(e, Bin) and e.op in PRECEDENCE else 9
+
+
+def binary(op: str, a: Expr | int, b: Expr | int) -> Expr:
+    """``a op b`` with constants folded and neutral elements dropped, so that printed expressions stay short."""
+    a, b = _lift(a), _lift(b)
+    if isinstance(a, Int) and isinstance(b, Int) and not (op in ("/", "%", "cdiv") and b.value == 0):
+        return Int(EVALUATE[op](a.value, b.value))
+    if (op == "+" and b == Int(0)) or (op in ("*", "/", "cdiv") and b == Int(1)) or (op == "-" and b == Int(0)):
+        return a
+    if (op == "+" and a == Int(0)) or (op == "*" and a == Int(1)):
+        return b
+    if op == "*" and Int(0) in (a, b):
+        return Int(0)
+    return Bin(op, a, b)
+
+
+def add(a: Expr | int, b: Expr | int) -> Expr:
+    return binary("+", a, b)
+
+
+def mul(a: Expr | int, b: Expr | int) -> Expr:
+    return binary("*", a, b)
+
+
+def cdiv(a: Expr | int, b: Expr | int) -> Expr:
+    """Ceiling division: the number of tiles of size b that cover a."""
+    return binary("cdiv", a, b)
+
+
+def less(a: Expr | int, b: Expr | int) -> Expr:
+    return binary("<", a, b)
+
+
+def evaluate(e: Expr, env: Mapping[str, int]) -> int:
+    """The value of e; raises KeyError for a name that env lacks (callers check names beforehand)."""
+    if isinstance(e, Int):
+        return e.value
+    if isinstance(e, Sym):
+        return env[e.name]
+    return EVALUATE[e.op](evaluate(e.a, env), evaluate(e.b, env))
+
+
+def symbols(e: Expr) -> Iterator[str]:
+    """The names in e, left to right."""
+    if isinstance(e, Sym):
+        yield e.name
+    elif isinstance(e, Bin):
+        yield from symbols(e.a)
+        yield from symbols(e.b)
+
+
+def substitute(e: Expr, env: Mapping[str, Expr]) -> Expr:
+    """e with names replaced."""
+    if isinstance(e, Sym):
+        return env.get(e.name, e)
+    if isinstance(e, Bin):
+        return binary(e.op, substitute(e.a, env), substitute(e.b, env))
+    return e
+
+
+def _lift(e: Expr | int) -> Expr:
+    return Int(e) if isinstance(e, int) else e
+
+
+_TOKEN = re.compile(r"\s*(?:(\d+)|([A-Za-z_]\w*)|(&&|<=|==|!=|[-+*/%<(),]))")
+
+
+def parse(text: str) -> Expr:
+    """Read one expression; raises ValueError with the offending text."""
+    tokens: list[str] = []
+    at = 0
+    text = text.strip()
+    while at < len(text):
+        match = _TOKEN.match(text, at)
+        if not match:
+            raise ValueError(f"cannot read {text[at:]!r} in the expression {text!r}")
+        tokens.append(match.group().strip())
+        at = match.end()
+    tokens.append("")
+    expr, rest = parse_tokens(tokens, 0)
+    if tokens[rest]:
+        raise ValueError(f"unexpected {tokens[rest]!r} in the expression {text!r}")
+    return expr
+
+
+def parse_tokens(tokens: list[str], at: int, level: int = 0) -> tuple[Expr, int]:
+    """The longest expression of operators of at least ``level`` at tokens[at:], and the index after it.
+
+    ``tokens`` ends with an empty one. Raises Unexpected.
+    """
+    left, at = _parse_atom(tokens, at)
+    while tokens[at] in PRECEDENCE and PRECEDENCE[tokens[at]] >= level:
+        op = tokens[at]
+        right, at = parse_tokens(tokens, at + 1, PRECEDENCE[op] + 1)
+        left = Bin(op, left, right)
+    return left, at
+
+
+def _parse_atom(tokens: list[str], at: int) -> tuple[Expr, int]:
+    token = tokens[at]
+    if token == "-" and tokens[at + 1].isdigit():
+        return Int(-int(tokens[at + 1])), at + 2
+    if token.isdigit():
+        return Int(int(token)), at + 1
+    if token == "(":
+        inner, at = parse_tokens(tokens, at + 1, 0)
+        return inner, _expect(tokens, at, ")")
+    if token in FUNCTIONS and tokens[at + 1] == "(":
+        a, at = parse_tokens(tokens, at + 2, 0)
+        b, at = parse_tokens(tokens, _expect(tokens, at, ","), 0)
+        return Bin(token, a, b), _expect(tokens, at, ")")
+    if token and (token[0].isalpha() or token[0] == "_"):
+        return Sym(token), at + 1
+    raise Unexpected(f"expected a number or a name, found {token or 'the end'!r}", at)
+
+
+def _expect(tokens: list[str], at: int, token: str) -> int:
+    if tokens[at] != token:
+        raise Unexpected(f"expected {token!r}, found {tokens[at] or 'the end'!r}", at)
+    return at + 1

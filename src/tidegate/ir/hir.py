@@ -1,0 +1,211 @@
+"""HIR: the author's program as SSA over tiles. Value semantics, structured loops, the schedule as annotations.
+
+    program := name, sizes, parameters, constants, grid axes, body
+    body    := (op | loop)*
+    op      := Load | Store | Zeros | Dot | Map | Cast | Transpose
+    loop    := index over cdiv(extent, size) tiles, carried values (initial, inside, yielded, after), body
+
+Every op carries the span of the expression that made it. What an op means is defined by tidegate.ops.plain, how it is
+carried out by tidegate.legalise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tidegate.errors import Span
+from tidegate.ir.dtypes import DType
+from tidegate.ir.expr import Expr
+from tidegate.ir.layout import Coord
+
+
+@dataclass(frozen=True)
+class Value:
+    """One tile. ``name`` is the author's variable where there is one."""
+
+    id: int
+    name: str
+    dtype: DType
+    shape: Coord
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """What ``by=`` names: an instruction of the target with its options."""
+
+    name: str
+    options: tuple[tuple[str, int], ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.name}({', '.join(f'{k}={v}' for k, v in self.options)})"
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A parameter: row-major, rank 1 or more; sizes are expressions over named dimensions."""
+
+    name: str
+    dtype: DType
+    shape: tuple[Expr, ...]
+    output: bool
+    span: Span
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis of a window: ``size`` elements from ``index * size`` on, of an axis of ``extent``; index None: all."""
+
+    index: str | None
+    size: int
+    extent: Expr
+
+
+@dataclass(frozen=True)
+class Window:
+    tensor: str
+    axes: tuple[Axis, ...]
+
+    @property
+    def shape(self) -> Coord:
+        return tuple(a.size for a in self.axes)
+
+
+@dataclass(frozen=True)
+class Load:
+    """``by`` None: the target's default; ``to`` None: where the reader's instruction wants it."""
+
+    result: Value
+    window: Window
+    by: Instruction | None
+    stages: int
+    to: str | None
+    span: Span
+
+
+@dataclass(frozen=True)
+class Store:
+    window: Window
+    value: Value
+    span: Span
+
+
+@dataclass(frozen=True)
+class Fill:
+    result: Value
+    number: float
+    span: Span
+
+
+@dataclass(frozen=True)
+class Dot:
+    """result = a @ b + c, accumulated in the dtype of c."""
+
+    result: Value
+    a: Value
+    b: Value
+    c: Value
+    by: Instruction | None
+    span: Span
+
+
+@dataclass(frozen=True)
+class Map:
+    """Elementwise; operands are tiles of one shape and dtype, or numbers."""
+
+    result: Value
+    op: str
+    args: tuple[Value | float, ...]
+    span: Span
+
+
+@dataclass(frozen=True)
+class Cast:
+    result: Value
+    source: Value
+    span: Span
+
+
+@dataclass(frozen=True)
+class Transpose:
+    result: Value
+    source: Value
+    span: Span
+
+
+@dataclass(frozen=True)
+class Carried:
+    """A loop-carried value: ``inside`` is ``initial`` in the first trip, then the last trip's ``yielded``; ``after``
+    is the value behind the loop."""
+
+    initial: Value
+    inside: Value
+    yielded: Value
+    after: Value
+
+
+@dataclass(frozen=True)
+class Loop:
+    """``index`` runs over 0 .. cdiv(extent, size)-1; ``id`` is unique in the program."""
+
+    id: str
+    index: str
+    extent: Expr
+    size: int
+    carried: tuple[Carried, ...]
+    body: tuple[Op | Loop, ...]
+    span: Span
+
+
+Op = Load | Store | Fill | Dot | Map | Cast | Transpose
+
+
+@dataclass(frozen=True)
+class GridAxis:
+    index: str
+    extent: Expr
+    size: int
+
+
+@dataclass(frozen=True)
+class Program:
+    """``dims`` are the named sizes in order of appearance; ``sizes`` the ones that are fixed; ``multiples`` what is
+    known to divide the others."""
+
+    name: str
+    file: str
+    dims: tuple[str, ...]
+    sizes: tuple[tuple[str, int], ...]
+    multiples: tuple[tuple[str, int], ...]
+    constants: tuple[tuple[str, object], ...]
+    warps: int
+    tensors: tuple[Tensor, ...]
+    grid: tuple[GridAxis, ...]
+    body: tuple[Op | Loop, ...]
+    span: Span
+
+    def tensor(self, name: str) -> Tensor:
+        return next(t for t in self.tensors if t.name == name)
+
+
+def operands(op: Op) -> tuple[Value, ...]:
+    """The tiles that an op reads."""
+    match op:
+        case Store():
+            return (op.value,)
+        case Dot():
+            return (op.a, op.b, op.c)
+        case Map():
+            return tuple(a for a in op.args if isinstance(a, Value))
+        case Cast() | Transpose():
+            return (op.source,)
+        case _:
+            return ()
+
+
+def walk(body: tuple[Op | Loop, ...]) -> Iterator[Op | Loop]:
+    """All ops and loops in textual order."""
+    for node in body:
+        yield node
+        if isinstance(node, Loop):
+            yield from walk(node.body)

@@ -1,0 +1,104 @@
+"""What an author writes with: parameter types, loops and tile operations.
+
+Inside a kernel these names are read by the parser, never executed; called elsewhere they say so. Their signatures and
+docstrings are the language reference.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from tidegate.errors import BadCall, BadSignature
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """A row-major global tensor: sizes (names of run-time dimensions or fixed integers) and a dtype name."""
+
+    shape: tuple[str | int, ...]
+    dtype: str
+    output: bool
+
+
+class _Annotation:
+    def __init__(self, name: str, output: bool) -> None:
+        self._name, self._output = name, output
+
+    def __getitem__(self, items: Any) -> TensorType:
+        parts = items if isinstance(items, tuple) else (items,)
+        *shape, dtype = parts
+        if not shape or not isinstance(dtype, str) or not all(isinstance(s, (str, int)) for s in shape):
+            raise BadSignature(
+                what=f"tg.{self._name}[...] takes the sizes and then the dtype, not {items!r}",
+                advice=f'write tg.{self._name}["M", "K", "bf16"] or tg.{self._name}[8, 128, "f32"]',
+            )
+        return TensorType(tuple(shape), dtype, self._output)
+
+    def __repr__(self) -> str:
+        return f"tg.{self._name}"
+
+
+Tensor = _Annotation("Tensor", output=False)
+"""``tg.Tensor["M", "K", "bf16"]``: an input, read only."""
+
+Out = _Annotation("Out", output=True)
+"""``tg.Out["M", "N", "bf16"]``: an output, written only; the caller passes the array to fill."""
+
+
+def _kernel_only(name: str) -> NoReturn:
+    raise BadCall(
+        what=f"tg.{name} was called outside a kernel",
+        advice="use it inside a function decorated with @tg.kernel; kernel.plain(...) runs one on NumPy arrays",
+    )
+
+
+def grid(*tiles: Any) -> Any:
+    """``for m, n in tg.grid(tg.tiles("M", BM), tg.tiles("N", BN)):`` one CTA per combination, in any order.
+
+    Outermost and at most once; without it the kernel is one CTA.
+    """
+    _kernel_only("grid")
+
+
+def tiles(extent: str | int, size: int) -> Any:
+    """``for k in tg.tiles("K", BK):`` the tiles of ``size`` elements that cover a dimension, in order.
+
+    ``extent`` is a dimension's name or an integer. The last tile may reach beyond: its reads give zero there and its
+    writes are dropped.
+    """
+    _kernel_only("tiles")
+
+
+def load(window: Any, *, by: Any = None, stages: int = 1, to: str | None = None) -> Any:
+    """The tile under ``window``, e.g. ``tg.load(a[m, k], by=cuda.cp_async(), stages=3)``.
+
+    ``by``: the instruction that carries it (default: the target's). ``stages``: slots of its ring in shared memory, so
+    that copies can run stages - 1 trips ahead. ``to``: "shared" or "registers" (default: where its reader wants it).
+    """
+    _kernel_only("load")
+
+
+def dot(a: Any, b: Any, c: Any = None, *, by: Any = None) -> Any:
+    """``a @ b + c`` for a [M, K], b [K, N], c [M, N]; accumulated and returned in f32 (c's dtype)."""
+    _kernel_only("dot")
+
+
+def zeros(shape: tuple[int, ...], dtype: str = "f32") -> Any:
+    """A tile of zeros."""
+    _kernel_only("zeros")
+
+
+def full(shape: tuple[int, ...], value: float, dtype: str = "f32") -> Any:
+    """A tile of one number."""
+    _kernel_only("full")
+
+
+def maximum(a: Any, b: Any) -> Any:
+    """Elementwise maximum; NaN if either is NaN."""
+    _kernel_only("maximum")
+
+
+def minimum(a: Any, b: Any) -> Any:
+    """Elementwise minimum; NaN if either is NaN."""
+    _kernel_only("minimum")
