@@ -317,3 +317,119 @@ class OrderNotProvable(TidegateError):
     code, title = "TG503", "order not provable"
     message = "{what}"
     hint = "{advice}"
+
+
+# ------------------------------------------------------------------------------------------ TG6xx TIR
+
+
+class UnreadableTir(TidegateError):
+    """Text that is not TIR: the grammar of docs/tir.md does not allow it there."""
+
+    code, title = "TG601", "unreadable TIR"
+    message = "{what}"
+    hint = "{advice}"
+
+
+class IllegalTir(TidegateError):
+    """TIR that reads well but breaks a rule that every kernel must keep (tidegate.ir.spec)."""
+
+    code, title = "TG602", "illegal TIR"
+    message = "kernel {kernel} breaks {count} rules of TIR\n{violations}"
+    hint = "correct the lines named above; docs/tir.md gives the rules"
+
+
+# ------------------------------------------------------------------------------------------ TG7xx simulation
+
+
+class WrongArrays(TidegateError):
+    """The arrays given to the simulator do not fit the parameters and sizes of the kernel."""
+
+    code, title = "TG701", "arrays do not fit the kernel"
+    message = "{what}"
+    hint = "{advice}"
+
+
+class NotSimulated(TidegateError):
+    """TIR that the simulator cannot execute yet."""
+
+    code, title = "TG702", "not simulated yet"
+    message = "the simulator does not execute {instruction} yet: {text}"
+    hint = "run the kernel on a GPU, or plan it with a producer that does not use {instruction}"
+
+
+class NotExecutable(TidegateError):
+    """TIR that has no meaning on the machine: it breaks a rule of tidegate.ir.spec that the simulator stands on."""
+
+    code, title = "TG703", "TIR cannot be executed"
+    message = "{stmt}: {what}"
+    hint = "tidegate.ir.spec.verify(kernel) lists every rule that the kernel breaks"
+
+
+# ------------------------------------------------------------------------------------------ TG7xx compile and run
+
+
+class WrongArguments(TidegateError):
+    """The arrays of a call do not fit the kernel's parameters."""
+
+    code, title = "TG701", "wrong arguments"
+    message = "{kernel}: {what}"
+    hint = "{advice}"
+
+
+# ------------------------------------------------------------------------------------------ TG8xx CUDA text, compile, launch
+
+
+class NotEmitted(TidegateError):
+    """TIR for which no CUDA text can be written yet."""
+
+    code, title = "TG801", "not emitted yet"
+    message = "CUDA text for {instruction} is not supported yet: {text}"
+    hint = "plan the kernel with a producer that does not use {instruction}"
+
+
+class NotEmittable(TidegateError):
+    """An instruction is given a layout, type or width that it cannot have on the machine."""
+
+    code, title = "TG802", "instruction does not fit its operands"
+    message = "{what}"
+    hint = "{advice}"
+
+
+class NoCompiler(TidegateError):
+    """NVRTC, the run-time compiler, is not installed."""
+
+    code, title = "TG811", "no CUDA compiler"
+    message = "NVRTC cannot be used: {reason}"
+    hint = "install it: pip install 'tidegate[cuda]' (no CUDA toolkit and no GPU are needed to compile)"
+
+
+class CompileFailed(TidegateError):
+    """NVRTC rejected the CUDA text."""
+
+    code, title = "TG812", "CUDA text does not compile"
+    message = "{first} (for {arch}); the text and the compiler's log are in {path}"
+    hint = "this is an error in Tidegate or in hand-written TIR: look at the text, or report it with that file"
+
+
+class NoDriver(TidegateError):
+    """There is no NVIDIA driver, or it has no GPU for this process."""
+
+    code, title = "TG821", "no GPU to run on"
+    message = "{reason}"
+    hint = "install the NVIDIA driver and tidegate[cuda]; without a GPU, use kernel.simulate(...)"
+
+
+class LaunchRefused(TidegateError):
+    """The kernel needs more of a resource than the GPU has, or was compiled for another GPU."""
+
+    code, title = "TG822", "kernel does not fit the GPU"
+    message = "{kernel} on {device}: {what}"
+    hint = "{advice}"
+
+
+class LaunchFailed(TidegateError):
+    """The driver reported an error while loading, launching or running a kernel."""
+
+    code, title = "TG823", "launch failed"
+    message = "{kernel}: {call} returned {status}"
+    hint = "{advice}"

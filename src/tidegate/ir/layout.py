@@ -72,7 +72,10 @@ class Layout:
 
     def transposed(self) -> Layout:
         """The layout of the transposed tile: every register stays where it is."""
-        flip = lambda c: tuple(reversed(c))  # noqa: E731
+
+        def flip(c: Coord) -> Coord:
+            return c[::-1]
+
         return Layout(
             flip(self.shape),
             tuple(map(flip, self.reg)),
@@ -222,7 +225,7 @@ def byte_offsets(shared: SharedLayout, coords: tuple[np.ndarray, ...]) -> np.nda
     s = shared.swizzle
     if not s.bits:
         return total  # type: ignore[return-value]
-    return total ^ (((total >> (s.base + s.shift)) & ((1 << s.bits) - 1)) << s.base)  # type: ignore[operator, return-value]
+    return total ^ (((total >> (s.base + s.shift)) & ((1 << s.bits) - 1)) << s.base)  # type: ignore[return-value]
 
 
 def bank_conflicts(addresses: np.ndarray, width: int) -> int:

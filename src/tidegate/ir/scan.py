@@ -8,11 +8,15 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TypeVar
 
+from tidegate.errors import Span, UnreadableTir
+
 T = TypeVar("T")
 
-MAX_TOKENS = 400
+MAX_TOKENS = 300
 """Per line; bounds the depth of an expression."""
 MAX_DIGITS = 18
+
+ADVICE = "docs/tir.md gives the grammar and lists every instruction"
 
 _TOKEN = re.compile(
     r"""\s*(?:(?P<comment>//.*)
@@ -24,14 +28,6 @@ _TOKEN = re.compile(
 )
 
 
-class TextError(ValueError):
-    """Text that is no TIR. ``line`` and ``column`` count from 1."""
-
-    def __init__(self, message: str, line: int, column: int, text: str) -> None:
-        self.message, self.line, self.column, self.text = message, line, column, text
-        super().__init__(f"line {line}, column {column}: {message}\n  {text}\n  {' ' * (column - 1)}^")
-
-
 @dataclass
 class Line:
     """The tokens of one line, the last one empty, and the place of the next one to read."""
@@ -40,6 +36,7 @@ class Line:
     text: str
     tokens: list[str]
     columns: list[int]
+    file: str = "<tir>"
     at: int = 0
 
     @property
@@ -75,42 +72,49 @@ class Line:
         if self.token in table:
             return table[self.token]
         close = get_close_matches(self.token, table, 1)
-        raise self.expected(what, f"; did you mean {close[0]!r}?" if close else "")
+        raise self.expected(what, f"{close[0]!r} instead" if close else ADVICE)
 
-    def expected(self, what: str, hint: str = "") -> TextError:
-        return self.error(f"expected {what}, found {repr(self.token) if self.token else 'the end of the line'}{hint}")
+    def expected(self, what: str, advice: str = ADVICE) -> UnreadableTir:
+        found = repr(self.token) if self.token else "the end of the line"
+        return self.error(f"expected {what}, found {found}", advice=advice)
 
-    def error(self, message: str, at: int | None = None) -> TextError:
+    def error(self, what: str, at: int | None = None, advice: str = ADVICE) -> UnreadableTir:
         index = min(self.at if at is None else at, len(self.columns) - 1)
-        return TextError(message, self.number, self.columns[index] + 1, self.text)
+        token, column = self.tokens[index], self.columns[index]
+        return _error(what, advice, Span(self.file, self.number, column, column + len(token), self.text))
 
 
-def scan(text: str) -> list[Line]:
-    """The lines that hold tokens, or one empty line when there is none. Raises TextError."""
-    lines = [line for number, t in enumerate(text.split("\n"), 1) if len((line := _scan_line(number, t)).tokens) > 1]
-    return lines or [Line(1, "", [""], [0])]
+def _error(what: str, advice: str, span: Span) -> UnreadableTir:
+    return UnreadableTir(span, what=what, advice=advice)
 
 
-def _scan_line(number: int, text: str) -> Line:
-    line = Line(number, text, [], [])
+def scan(text: str, file: str = "<tir>") -> list[Line]:
+    """The lines that hold tokens, or one empty line when there is none. Raises UnreadableTir."""
+    lines = [_scan_line(number, row, file) for number, row in enumerate(text.split("\n"), 1)]
+    return [line for line in lines if len(line.tokens) > 1] or lines[:1]
+
+
+def _scan_line(number: int, text: str, file: str) -> Line:
+    line = Line(number, text, [], [], file)
     at = 0
     end = len(text.rstrip())
     while at < end:
         match = _TOKEN.match(text, at)
         if not match:
             at += len(text[at:]) - len(text[at:].lstrip())
-            raise TextError(f"no token begins with {text[at]!r}", number, at + 1, text)
+            what = "a string does not end" if text[at] == '"' else f"no token begins with {text[at]!r}"
+            raise _error(what, ADVICE, Span(file, number, at, at + 1, text))
         at = match.end()
         if match.lastgroup == "comment":
             break
-        token = match[match.lastgroup or 0]
-        start = match.start(match.lastgroup or 0)
-        if match.lastgroup == "number" and len(token) > MAX_DIGITS and token.isdigit():
-            raise TextError(f"a number has at most {MAX_DIGITS} digits", number, start + 1, text)
+        kind = match.lastgroup or ""
+        token, start = match[kind], match.start(kind)
         line.tokens.append(token)
         line.columns.append(start)
+        if kind == "number" and len(token) > MAX_DIGITS and token.isdigit():
+            raise line.error(f"a number has at most {MAX_DIGITS} digits", -1)
         if len(line.tokens) > MAX_TOKENS:
-            raise TextError(f"a line has at most {MAX_TOKENS} words and marks", number, start + 1, text)
+            raise line.error(f"a line has at most {MAX_TOKENS} words and marks", -1)
     line.tokens.append("")
     line.columns.append(min(at, end))
     return line

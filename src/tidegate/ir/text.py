@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
+from itertools import zip_longest
 from typing import Any, get_type_hints
 
 from tidegate.ir import tir
@@ -62,12 +63,23 @@ MAX_DEPTH = 64
 
 def print_kernel(kernel: tir.Kernel) -> str:
     """The canonical text of a kernel, ending with a newline."""
-    lines = [_print(tir.Kernel, vars(kernel))]
-    for section, cls in SECTIONS.items():
-        for item in getattr(kernel, section):
-            lines.append(_print(cls, {"name": item[0], **vars(item[1])} if cls is Layout else vars(item)))
+    lines = [print_header(kernel)]
+    lines += [print_declaration(item) for section in SECTIONS for item in getattr(kernel, section)]
     lines += ["body {", *print_body(kernel.body, "  "), "}"]
     return "\n".join(lines) + "\n"
+
+
+def print_header(kernel: tir.Kernel) -> str:
+    """The first line."""
+    return _print(tir.Kernel, vars(kernel))
+
+
+def print_declaration(item: Any) -> str:
+    """The line of a declaration: a Dim, Param, ..., Role, or a pair of name and Layout."""
+    if isinstance(item, tuple):
+        name, layout = item
+        return _print(Layout, {"name": name, **vars(layout)})
+    return _print(type(item), vars(item))
 
 
 def print_body(body: tuple[tir.Stmt, ...], indent: str = "") -> Iterator[str]:
@@ -84,13 +96,14 @@ def print_stmt(stmt: tir.Stmt) -> str:
     return _print(type(stmt), vars(stmt))
 
 
-def parse_kernel(text: str) -> tir.Kernel:
+def parse_kernel(text: str, file: str = "<tir>") -> tir.Kernel:
     """The kernel that ``text`` describes. Names are resolved as far as the grammar needs (the buffer of a slot);
     everything else is left to :func:`tidegate.ir.spec.verify`.
 
-    Raises TextError with line, column and what was expected.
+    ``file`` is the name that errors give.
+    Raises UnreadableTir with line, column and what was expected.
     """
-    lines = scan(text)
+    lines = scan(text, file)
     head, *rest = lines
     head.expect("kernel")
     head.at = 0
@@ -103,7 +116,7 @@ def parse_kernel(text: str) -> tir.Kernel:
             line.end()
             ranks = {b.name: len(b.shape) for b in declared["buffers"]}
             tuples = {section: tuple(items) for section, items in declared.items()}
-            return tir.Kernel(**{**values, **tuples}, body=_parse_body(rest[number + 1 :], ranks))
+            return tir.Kernel(**{**values, **tuples}, body=_parse_body(rest[number:], ranks))
         section, cls = line.choose(keywords, "a declaration or 'body {'")
         item = _parse(cls, line, {})
         declared[section].append((item.pop("name"), Layout(**item)) if cls is Layout else cls(**item))
@@ -111,11 +124,11 @@ def parse_kernel(text: str) -> tir.Kernel:
 
 
 def _parse_body(lines: list[Line], ranks: dict[str, int]) -> tuple[tir.Stmt, ...]:
-    """The statements up to the closing brace of the body, which must be the last line."""
-    statements = {_template(cls)[0].tokens[0]: cls for cls in (tir.For, tir.If, tir.InRole, *tir.INSTRUCTIONS)}
+    """The statements after the opening line up to the closing brace of the body, which must be the last line."""
+    statements = {template(cls)[0].tokens[0]: cls for cls in (tir.For, tir.If, tir.InRole, *tir.INSTRUCTIONS)}
     open_blocks: list[tuple[type, dict[str, Any]]] = []
     bodies: list[list[tir.Stmt]] = [[]]
-    for number, line in enumerate(lines):
+    for number, line in enumerate(lines[1:], 1):
         if line.accept("}"):
             line.end()
             body = tuple(bodies.pop())
@@ -135,10 +148,7 @@ def _parse_body(lines: list[Line], ranks: dict[str, int]) -> tuple[tir.Stmt, ...
             raise line.error(f"blocks are nested more than {MAX_DEPTH} deep", 0)
         open_blocks.append((cls, values))
         bodies.append([])
-    last = lines[-1] if lines else None
-    if last is None:
-        raise Line(0, "", [""], [0]).error("expected a statement or '}', found the end of the text", 0)
-    raise last.error("expected '}', found the end of the text", len(last.tokens))
+    raise lines[-1].error("expected '}', found the end of the text", len(lines[-1].tokens))
 
 
 # ---------------------------------------------------------------------------------------------- templates
@@ -159,7 +169,8 @@ _PART = re.compile(r"\((?P<group>[^()]*)\)\?|\{(?P<field>\w+)(?::(?P<kind>\w+))?
 
 
 @cache
-def _template(cls: type) -> tuple[Part, ...]:
+def template(cls: type) -> tuple[Part, ...]:
+    """The pieces of the line of a declaration or statement class."""
     text = TEMPLATES.get(cls, "")
     if not text and issubclass(cls, tir.Instruction):
         text = cls.syntax + (SYNC_SUFFIX if issubclass(cls, tir.Sync) else SUFFIX)
@@ -184,7 +195,7 @@ def _literal(text: str) -> list[Part]:
 
 
 def _print(cls: type, values: dict[str, Any]) -> str:
-    return "".join(_print_parts(_template(cls), values, _defaults(cls)))
+    return "".join(_print_parts(template(cls), values, _defaults(cls)))
 
 
 def _print_parts(parts: tuple[Part, ...], values: dict[str, Any], defaults: dict[str, Any]) -> Iterator[str]:
@@ -202,7 +213,7 @@ def _print_parts(parts: tuple[Part, ...], values: dict[str, Any], defaults: dict
 def _parse(cls: type, line: Line, ranks: dict[str, int]) -> dict[str, Any]:
     """The field values of one line, which must be used up."""
     values: dict[str, Any] = {}
-    _parse_parts(_template(cls), line, ranks, _defaults(cls), values)
+    _parse_parts(template(cls), line, ranks, _defaults(cls), values)
     line.end()
     return values
 
@@ -245,6 +256,11 @@ class Kind:
     grammar: str
     show: Callable[[Any], str]
     read: Callable[[Line, dict[str, int]], Any]
+
+
+def kinds_of(cls: type) -> dict[str, str]:
+    """The kinds of the fields of a statement class; empty for a field of no kind, such as a body."""
+    return {name: _TYPES.get(hint, "") for name, hint in get_type_hints(cls).items()}
 
 
 def _kind(hint: Any) -> str:
@@ -293,7 +309,8 @@ def _read_ints(line: Line, ranks: dict[str, int]) -> Coord:
         line.next()
         return ()
     out = [_read_int(line, ranks)]
-    while line.accept(","):
+    while line.token == "," and (line.ahead.isdigit() or line.ahead == "-"):  # else it separates operands
+        line.next()
         out.append(_read_int(line, ranks))
     return tuple(out)
 
@@ -416,7 +433,7 @@ def _show_window(window: tir.Window) -> str:
         loose = isinstance(e, Bin) and e.op not in FUNCTIONS and PRECEDENCE[e.op] < _BOUND_LEVEL
         return f"({e})" if loose else str(e)
 
-    pairs = zip(window.origin, window.bounds, strict=True)
+    pairs = zip_longest(window.origin, window.bounds[: len(window.origin)])
     axes = [tight(o) if b is None else f"{tight(o)} < {tight(b)}" for o, b in pairs]
     return f"{window.tensor}[{', '.join(axes)}]"
 

@@ -332,6 +332,8 @@ class Mma(
 
 @dataclass(frozen=True)
 class Fill(Instruction, syntax="fill {dst} <- {value}", reads=(), writes=("dst",), **_REG):
+    """Sets every element to ``value``, rounded to nearest even into the type of ``dst``."""
+
     dst: Name
     value: float
 
@@ -498,12 +500,12 @@ class SyncBlock(Sync, syntax="sync_block", **_SYNC_CTA):
 
 @dataclass(frozen=True)
 class ClusterArrive(Sync, syntax="cluster_arrive", **_SYNC_CLUSTER):
-    pass
+    """Arrives at the cluster's barrier without blocking (release)."""
 
 
 @dataclass(frozen=True)
 class ClusterWait(Sync, syntax="cluster_wait", **_SYNC_CLUSTER):
-    pass
+    """Waits until all threads of the cluster have arrived (acquire)."""
 
 
 @dataclass(frozen=True)
@@ -515,7 +517,7 @@ class FenceAsync(Sync, syntax="fence_async {space}", **_SYNC_THREAD):
 
 @dataclass(frozen=True)
 class FenceBarrierInit(Sync, syntax="fence_barrier_init", **_SYNC_ONE):
-    pass
+    """fence.mbarrier_init: initialised mbarriers become visible to the cluster and the async proxy."""
 
 
 @dataclass(frozen=True)
@@ -527,6 +529,8 @@ class BarrierInit(Sync, syntax="barrier_init {barrier}", **_SYNC_ONE):
 
 @dataclass(frozen=True)
 class BarrierArrive(Sync, syntax="arrive {barrier}[{cursor}]", **_SYNC_THREAD):
+    """One arrival on the barrier's slot (release)."""
+
     barrier: Name
     cursor: Name
 
@@ -551,12 +555,14 @@ class BarrierWait(Sync, syntax="wait {barrier}[{cursor}] flip {flip}", **_SYNC_T
 
 @dataclass(frozen=True)
 class BarrierInvalidate(Sync, syntax="barrier_invalidate {barrier}", **_SYNC_ONE):
+    """Ends the life of every slot; its bytes may be used for other things afterwards."""
+
     barrier: Name
 
 
 @dataclass(frozen=True)
 class BulkCommit(Sync, syntax="bulk_commit", **_SYNC_ONE):
-    pass
+    """Closes the thread's group of bulk copies."""
 
 
 @dataclass(frozen=True)
@@ -569,21 +575,25 @@ class BulkWait(Sync, syntax="bulk_wait {n} {what}", **_SYNC_ONE):
 
 @dataclass(frozen=True)
 class WgmmaFence(Sync, syntax="wgmma_fence", **_SYNC_GROUP):
-    pass
+    """Orders register and shared accesses before wgmma against those of wgmma."""
 
 
 @dataclass(frozen=True)
 class WgmmaCommit(Sync, syntax="wgmma_commit", **_SYNC_GROUP):
-    pass
+    """Closes the warpgroup's group of wgmma."""
 
 
 @dataclass(frozen=True)
 class WgmmaWait(Sync, syntax="wgmma_wait {n}", **_SYNC_GROUP):
+    """Waits until at most the ``n`` newest groups are incomplete."""
+
     n: int
 
 
 @dataclass(frozen=True)
 class SetMaxRegisters(Sync, syntax="setmaxnreg {registers}", **_SYNC_GROUP):
+    """Changes the number of registers per thread of the warpgroup."""
+
     registers: int
 
 

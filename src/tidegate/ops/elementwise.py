@@ -1,55 +1,53 @@
-"""Elementwise operations: one row each, with the NumPy meaning and the magnitude used for rounding bounds."""
+"""Elementwise operations: one row each, with the NumPy meaning and how errors of the operands show in the result."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
+
+Arrays = Sequence[Any]
 
 
 @dataclass(frozen=True)
 class Elementwise:
-    """``numpy`` computes on float32 arrays. ``magnitude`` bounds how strongly absolute errors of the operands can show
-    in the result: it maps (values, magnitudes) of the operands to the magnitude of the result."""
+    """``numpy`` computes on float32 arrays. ``error`` bounds the absolute error of the result before rounding, given
+    float64 values of the operands and bounds on their absolute errors."""
 
     name: str
     arity: int
     numpy: Callable[..., Any]
-    magnitude: Callable[..., Any]
+    error: Callable[[Arrays, Arrays], Any]
 
 
-def _table() -> dict[str, Elementwise]:
-    import numpy as np
+def _sum(_: Arrays, e: Arrays) -> Any:
+    return e[0] + e[1]
 
-    def larger(_: Any, m: Any) -> Any:
-        return np.maximum(m[0], m[1])
 
-    def total(_: Any, m: Any) -> Any:
-        return m[0] + m[1]
+def _product(v: Arrays, e: Arrays) -> Any:
+    return np.abs(v[0]) * e[1] + np.abs(v[1]) * e[0] + e[0] * e[1]
 
-    def product(_: Any, m: Any) -> Any:
-        return m[0] * m[1]
 
-    def quotient(v: Any, m: Any) -> Any:
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            return m[0] * m[1] / np.square(np.asarray(v[1], dtype=np.float64))
+def _quotient(v: Arrays, e: Arrays) -> Any:
+    margin = np.maximum(np.abs(v[1]) - e[1], np.finfo(np.float64).tiny)
+    return np.where(e[0] + e[1] == 0, 0.0, (e[0] + np.abs(v[0] / v[1]) * e[1]) / margin)
 
-    rows = (
-        Elementwise("neg", 1, np.negative, lambda v, m: m[0]),
-        Elementwise("add", 2, np.add, total),
-        Elementwise("sub", 2, np.subtract, total),
-        Elementwise("mul", 2, np.multiply, product),
-        Elementwise("div", 2, np.divide, quotient),
-        Elementwise("maximum", 2, np.maximum, larger),
-        Elementwise("minimum", 2, np.minimum, larger),
+
+def _larger(_: Arrays, e: Arrays) -> Any:
+    return np.maximum(e[0], e[1])
+
+
+ELEMENTWISE: dict[str, Elementwise] = {
+    row.name: row
+    for row in (
+        Elementwise("neg", 1, np.negative, lambda _, e: e[0]),
+        Elementwise("add", 2, np.add, _sum),
+        Elementwise("sub", 2, np.subtract, _sum),
+        Elementwise("mul", 2, np.multiply, _product),
+        Elementwise("div", 2, np.divide, _quotient),
+        Elementwise("maximum", 2, np.maximum, _larger),
+        Elementwise("minimum", 2, np.minimum, _larger),
     )
-    return {row.name: row for row in rows}
-
-
-ARITY: dict[str, int] = {"neg": 1, "add": 2, "sub": 2, "mul": 2, "div": 2, "maximum": 2, "minimum": 2}
-"""Names and numbers of operands, known without NumPy."""
-
-
-def elementwise(name: str) -> Elementwise:
-    """The row of one operation; raises KeyError for an unknown name (the language checks names beforehand)."""
-    return _table()[name]
+}

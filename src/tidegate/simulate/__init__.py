@@ -1,0 +1,61 @@
+"""The adversarial CPU machine: executes TIR with asynchrony that is as unkind as the rules allow.
+
+:func:`simulate` runs every CTA of a kernel over NumPy arrays. A missing wait, barrier or warp sync shows as a wrong
+number or as a report that names the access, its bytes and the copy or store that it meets. It tries one interleaving
+per (completion, seed); tidegate.check decides for all of them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from itertools import product
+
+import numpy as np
+
+from tidegate.ir import tir
+from tidegate.ir.expr import evaluate
+from tidegate.simulate.access import cell_bytes
+from tidegate.simulate.arguments import bind
+from tidegate.simulate.machine import Cta, Program
+from tidegate.simulate.memory import Completion, SharedMemory
+from tidegate.simulate.report import MAX_REPORTS, PoisonReport, Reports, Simulation
+from tidegate.simulate.scheduler import Scheduler
+from tidegate.simulate.tensors import Tensors
+from tidegate.simulate.trace import expand, refuse_unknown
+
+__all__ = ["MAX_REPORTS", "Completion", "PoisonReport", "Simulation", "simulate"]
+
+
+def simulate(
+    kernel: tir.Kernel, arrays: Mapping[str, np.ndarray], *, completion: Completion = "late", seed: int = 0
+) -> Simulation:
+    """Runs ``kernel`` on ``arrays`` (by parameter name) and returns new output arrays with the faults met on the way.
+
+    Sizes come from the shapes of the arrays; outputs may be left out when other arrays tell their shape. bf16 arrays
+    have the NumPy dtype ml_dtypes.bfloat16. ``completion`` says when asynchronous copies land and stores become
+    visible: as 'late' as the rules allow, as 'early' as possible, or at 'random' moments. ``seed`` selects the
+    interleaving of CTAs, warps and lanes; equal arguments give equal results.
+
+    Raises WrongArrays for arrays that do not fit, NotSimulated for instructions that this machine lacks, NotExecutable
+    for TIR without a meaning. A deadlock is a report, never a hang.
+    """
+    if completion not in ("early", "late", "random"):
+        raise ValueError(f"completion={completion!r} is not 'early', 'late' or 'random'")
+    refuse_unknown(kernel)
+    sizes, inputs = bind(kernel, arrays)
+    reports = Reports()
+    extents = [range(evaluate(axis.extent, sizes)) for axis in kernel.grid]
+    indices = list(enumerate(product(*extents)))
+    random.Random(seed).shuffle(indices)
+    with np.errstate(all="ignore"):
+        tensors = Tensors(kernel, inputs, sizes, cell_bytes(kernel), reports)
+        program = Program(kernel, tensors.shapes)
+        for cta, index in indices:
+            reports.cta = cta
+            rng = random.Random(f"{seed} {cta}")
+            trace = expand(kernel, {**sizes, **dict(zip((a.name for a in kernel.grid), index, strict=True))})
+            memory = SharedMemory(kernel.smem, program.cell, kernel.warps, completion, rng, reports, trace)
+            Scheduler(Cta(program, tensors, memory, trace, reports), rng).run()
+        outputs = tensors.outputs()
+    return Simulation(outputs, reports.first(), completion, seed, reports.distinct)

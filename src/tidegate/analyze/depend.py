@@ -1,0 +1,143 @@
+"""Dependences: the pairs of accesses whose order matters, decided on bytes and threads after allocation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+from tidegate.analyze.access import NOBODY, Access, granule, layout_of
+from tidegate.analyze.memory import Allocation
+from tidegate.ir import legal, tir
+
+
+class Kind(Enum):
+    """Read after write, write after read, write after write."""
+
+    RAW = "RAW"
+    WAR = "WAR"
+    WAW = "WAW"
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Between which threads an order is needed: ``warps`` empty and ``lanes`` false: every thread with itself only.
+
+    ``lanes``: among lanes of one warp. ``warps``: the warps on either side of a pair that crosses warps.
+    """
+
+    lanes: bool
+    warps: frozenset[int]
+
+    @property
+    def private(self) -> bool:
+        return not self.lanes and not self.warps
+
+
+PRIVATE = Scope(False, frozenset())
+
+
+@dataclass(frozen=True)
+class Dependence:
+    """``sink`` must come after ``source``. ``distance`` in fills of the ring: 0 for the same item, S for a reuse of the
+    slot; None between different rings that share bytes (any slot against any slot)."""
+
+    id: str
+    kind: Kind
+    source: str
+    sink: str
+    places: tuple[str, ...]
+    distance: int | None
+    scope: Scope
+    awaits: bool
+
+    def __str__(self) -> str:
+        return f"{self.kind.value} {self.source} -> {self.sink}"
+
+
+def dependences(
+    program: legal.LegalProgram, accesses: Mapping[str, Access], allocation: Allocation
+) -> tuple[Dependence, ...]:
+    """All ordered pairs of steps that can touch the same bytes, at least one writing.
+
+    Both directions are listed: within a loop, either step can be the earlier one.
+    """
+    found: list[Dependence] = []
+    unit = granule(program)
+    for u in accesses.values():
+        for v in accesses.values():
+            if not (u.writes or v.writes):
+                continue
+            scope = _scope(program, u, v, allocation, unit)
+            if scope is None:
+                continue
+            kind = Kind.RAW if u.writes and not v.writes else Kind.WAW if u.writes else Kind.WAR
+            awaits = u.completes is not tir.Completion.RETURN
+            if scope.private and not awaits:
+                continue
+            distance = _distance(program, u, v, kind)
+            places = (u.place,) if u.place == v.place else (u.place, v.place)
+            found.append(Dependence(f"d{len(found)}", kind, u.step.id, v.step.id, places, distance, scope, awaits))
+    return tuple(found)
+
+
+def _distance(program: legal.LegalProgram, u: Access, v: Access, kind: Kind) -> int | None:
+    if u.place != v.place or u.touch is None:
+        return None
+    return 0 if kind is Kind.RAW else program.ring(u.place).stages
+
+
+def _scope(program: legal.LegalProgram, u: Access, v: Access, allocation: Allocation, unit: int) -> Scope | None:
+    """Who must wait for whom; None if the two never touch a common byte."""
+    if u.touch is None or v.touch is None:
+        return _global_scope(program, u, v)
+    if u.place == v.place:
+        return _meet(u, v, 0, unit)
+    a, b = allocation.of(u.place), allocation.of(v.place)
+    if a.offset + a.size <= b.offset or b.offset + b.size <= a.offset:
+        return None
+    scopes = []
+    for s in range(program.ring(u.place).stages):
+        for t in range(program.ring(v.place).stages):
+            shift = (b.offset + t * b.stride) - (a.offset + s * a.stride)
+            met = _meet(u, v, shift, unit)
+            if met is not None:
+                scopes.append(met)
+    if not scopes:
+        return None
+    return Scope(any(s.lanes for s in scopes), frozenset().union(*(s.warps for s in scopes)))
+
+
+def _global_scope(program: legal.LegalProgram, u: Access, v: Access) -> Scope | None:
+    """Stores to one tensor: equal windows with equal layouts are thread-private, anything else is taken to collide."""
+    if u.place != v.place:
+        return None
+    first, second = u.step.instr, v.step.instr
+    assert isinstance(first, tir.StGlobal) and isinstance(second, tir.StGlobal)  # only these have no touch
+    if first.dst == second.dst and layout_of(program, first) == layout_of(program, second):
+        return PRIVATE
+    return Scope(program.warps == 1, frozenset(range(program.warps)) if program.warps > 1 else frozenset())
+
+
+def _meet(u: Access, v: Access, shift: int, unit: int) -> Scope | None:
+    """Scope over the common bytes when v's slot begins ``shift`` bytes after u's."""
+    assert u.touch is not None and v.touch is not None
+    step = shift // unit  # offsets are multiples of 16 bytes, granules divide 16
+    low, high = max(0, step), min(len(u.touch.thread), len(v.touch.thread) + step)
+    if low >= high:
+        return None
+    tu, tv = u.touch.thread[low:high], v.touch.thread[low - step : high - step]
+    common = (tu != NOBODY) & (tv != NOBODY)
+    if not common.any():
+        return None
+    crossing = common & ~((tu == tv) & (tu >= 0))
+    if not crossing.any():
+        return PRIVATE
+    warps = (u.touch.warps[low:high] | v.touch.warps[low - step : high - step])[crossing]
+    several = warps & (warps - 1) != 0
+    if not several.any():
+        return Scope(True, frozenset())
+    mask = int(np.bitwise_or.reduce(warps))  # lanes that cross inside further warps join the same rendezvous
+    return Scope(False, frozenset(i for i in range(mask.bit_length()) if mask >> i & 1))

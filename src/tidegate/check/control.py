@@ -1,0 +1,396 @@
+"""Integers that may be unknown: what a loop bound or a condition is when sizes are not given.
+
+Expressions become linear forms over *terms*. A term is a loop or grid index, or an *atom*: a size, or a function of
+sizes alone such as cdiv(K, 64). In an environment every atom is either one exact value or "at least B", every index an
+interval of its value and of its distance to the loop's end. A comparison is decided when both sides' difference has a
+sign on the whole interval; what stays undecided raises :class:`Undecided`, never a guess.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from math import gcd, inf
+
+from tidegate.ir import expr as ex
+
+Bound = float  # an int, or +-inf
+
+
+class Undecided(Exception):
+    """A bound or a condition has no single value in the environment; the text names it."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    low: Bound
+    high: Bound
+
+    @property
+    def exact(self) -> int | None:
+        return int(self.low) if self.low == self.high else None
+
+    def __and__(self, other: Interval) -> Interval:
+        return Interval(max(self.low, other.low), min(self.high, other.high))
+
+    def __str__(self) -> str:
+        if self.exact is not None:
+            return str(self.exact)
+        return f">= {int(self.low)}" if self.high == inf else f"{self.low}..{self.high}"
+
+
+ANY = Interval(-inf, inf)
+
+
+def exactly(value: int) -> Interval:
+    return Interval(value, value)
+
+
+@dataclass(frozen=True)
+class Index:
+    """A loop or grid index."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Atom:
+    """An expression over sizes alone that is not linear, or a size."""
+
+    value: ex.Expr
+
+
+@dataclass(frozen=True)
+class Extreme:
+    """min or max of two linear forms."""
+
+    op: str
+    a: Linear
+    b: Linear
+
+
+@dataclass(frozen=True)
+class Mod:
+    value: Linear
+    modulus: int
+
+
+@dataclass(frozen=True)
+class Opaque:
+    """Something that no rule here covers; its value is known only when all its names have exact values."""
+
+    value: ex.Expr
+
+
+Term = Index | Atom | Extreme | Mod | Opaque
+
+
+@dataclass(frozen=True)
+class Linear:
+    """``const + sum(coefficient * term)``; terms are distinct, coefficients not 0."""
+
+    const: int
+    terms: tuple[tuple[Term, int], ...] = ()
+
+    def plus(self, other: Linear, factor: int = 1) -> Linear:
+        total = dict(self.terms)
+        for term, c in other.terms:
+            total[term] = total.get(term, 0) + factor * c
+        return Linear(self.const + factor * other.const, tuple((t, c) for t, c in total.items() if c))
+
+    def times(self, factor: int) -> Linear:
+        return Linear(0).plus(self, factor)
+
+    def coefficient(self, term: Term) -> int:
+        return next((c for t, c in self.terms if t == term), 0)
+
+    def __str__(self) -> str:
+        parts = [f"{c}*{_name(t)}" if c != 1 else _name(t) for t, c in self.terms]
+        return " + ".join([*parts, *([str(self.const)] if self.const or not parts else [])])
+
+
+def _name(term: Term) -> str:
+    match term:
+        case Index(name):
+            return name
+        case Atom(value):
+            return str(value)
+        case Extreme(op, a, b):
+            return f"{op}({a}, {b})"
+        case Mod(value, modulus):
+            return f"({value}) % {modulus}"
+        case Opaque(value):
+            return str(value)
+
+
+@dataclass(frozen=True)
+class Test:
+    """``value >= 0``, or ``== 0``, or ``!= 0``."""
+
+    op: str
+    value: Linear
+
+
+def single(term: Term) -> Linear:
+    return Linear(0, ((term, 1),))
+
+
+class Reader:
+    """Turns expressions into linear forms and tests. ``sizes``: the known dims; ``multiples``: of the unknown ones;
+    every other name is an index."""
+
+    def __init__(self, sizes: Mapping[str, int], multiples: Mapping[str, int]) -> None:
+        self.sizes = sizes
+        self.multiples = multiples
+
+    def linear(self, e: ex.Expr) -> Linear:
+        if isinstance(e, ex.Int):
+            return Linear(e.value)
+        if isinstance(e, ex.Sym):
+            if e.name in self.sizes:
+                return Linear(self.sizes[e.name])
+            return single(Atom(e) if e.name in self.multiples else Index(e.name))
+        a, b = self.linear(e.a), self.linear(e.b)
+        if not a.terms and not b.terms and not (e.op in ("/", "%", "cdiv") and b.const == 0):
+            return Linear(ex.EVALUATE[e.op](a.const, b.const))
+        rules: dict[str, Callable[[Linear, Linear], Linear | None]] = {
+            "+": lambda a, b: a.plus(b),
+            "-": lambda a, b: a.plus(b, -1),
+            "*": self._product,
+            "/": lambda a, b: self._quotient(a, b, "/"),
+            "cdiv": lambda a, b: self._quotient(a, b, "cdiv"),
+            "%": self._remainder,
+            "min": lambda a, b: single(Extreme("min", a, b)),
+            "max": lambda a, b: single(Extreme("max", a, b)),
+        }
+        found = rules[e.op](a, b) if e.op in rules else None
+        if found is not None:
+            return found
+        e = ex.substitute(e, {n: ex.Int(v) for n, v in self.sizes.items()})
+        return single(Atom(e) if self._is_size(e) else Opaque(e))
+
+    def _is_size(self, e: ex.Expr) -> bool:
+        """Whether e is a function of sizes alone and, as sizes are, never negative."""
+        if isinstance(e, ex.Int):
+            return e.value >= 0
+        if isinstance(e, ex.Sym):
+            return e.name in self.multiples
+        return e.op != "-" and self._is_size(e.a) and self._is_size(e.b)
+
+    def _product(self, a: Linear, b: Linear) -> Linear | None:
+        if not a.terms:
+            return b.times(a.const)
+        return a.times(b.const) if not b.terms else None
+
+    def _quotient(self, a: Linear, b: Linear, op: str) -> Linear | None:
+        """Splits off what the divisor divides, so that cdiv(K + 64, 64) is cdiv(K, 64) + 1."""
+        t = b.const
+        if b.terms or t <= 0:
+            return None
+        whole = Linear(a.const // t, tuple((term, c // t) for term, c in a.terms if c % t == 0))
+        rest = Linear(a.const % t, tuple((term, c) for term, c in a.terms if c % t))
+        if not rest.terms:
+            return whole.plus(Linear(int(op == "cdiv" and rest.const > 0)))
+        if not all(isinstance(term, Atom) and c > 0 for term, c in rest.terms):
+            return None
+        if self._divides(t, rest):
+            op = "cdiv"  # both are exact: one name for them
+        return whole.plus(single(Atom(ex.Bin(op, _expression(rest), ex.Int(t)))))
+
+    def _divides(self, t: int, form: Linear) -> bool:
+        def known(term: Term) -> int:
+            return self.multiples[term.value.name] if isinstance(term, Atom) and isinstance(term.value, ex.Sym) else 1
+
+        return form.const % t == 0 and all(c * known(term) % t == 0 for term, c in form.terms)
+
+    def _remainder(self, a: Linear, b: Linear) -> Linear | None:
+        if b.terms or b.const <= 0:
+            return None
+        rest = Linear(a.const % b.const, tuple((term, c) for term, c in a.terms if c % b.const))
+        if self._divides(b.const, rest):
+            return Linear(0)
+        return single(Mod(rest, b.const))
+
+    def tests(self, e: ex.Expr) -> list[Test]:
+        """The conjuncts of a condition."""
+        if isinstance(e, ex.Bin) and e.op == "&&":
+            return [*self.tests(e.a), *self.tests(e.b)]
+        if isinstance(e, ex.Bin) and e.op in ("<", "<=", "==", "!="):
+            a, b = self.linear(e.a), self.linear(e.b)
+            if e.op in ("==", "!="):
+                return [Test(e.op, a.plus(b, -1))]
+            return [Test(">=", self._tightened(b.plus(a, -1).plus(Linear(-int(e.op == "<")))))]
+        return [Test("!=", self.linear(e))]
+
+    def _tightened(self, d: Linear) -> Linear:
+        """``K - t*x - 1 >= 0`` says ``x < cdiv(K, t)``: the form in which it meets the loop bound."""
+        sizes = [(t, c) for t, c in d.terms if isinstance(t, Atom) and isinstance(t.value, ex.Sym)]
+        others = [c for t, c in d.terms if (t, c) not in sizes]
+        if len(sizes) != 1 or sizes[0][1] != 1 or not others:
+            return d
+        t = reduce(gcd, others, (d.const + 1))
+        if t < 2:
+            return d
+        rest = Linear((d.const + 1) // t, tuple((term, c // t) for term, c in d.terms if (term, c) not in sizes))
+        tiles = self._quotient(single(sizes[0][0]), Linear(t), "cdiv")
+        return d if tiles is None else tiles.plus(rest).plus(Linear(-1))
+
+
+def _expression(form: Linear) -> ex.Expr:
+    total: ex.Expr = ex.Int(form.const)
+    for term, c in sorted(form.terms, key=lambda tc: _name(tc[0])):
+        assert isinstance(term, Atom)
+        total = ex.add(total, ex.mul(term.value, c))
+    return total
+
+
+def atoms(form: Linear) -> Iterator[Atom | Index]:
+    """Atoms and indices of a form, inner ones included."""
+    for term, _ in form.terms:
+        if isinstance(term, (Atom, Index)):
+            yield term
+        elif isinstance(term, Extreme):
+            yield from atoms(term.a)
+            yield from atoms(term.b)
+        elif isinstance(term, Mod):
+            yield from atoms(term.value)
+
+
+def constants(form: Linear) -> Iterator[int]:
+    yield abs(form.const)
+    for term, _ in form.terms:
+        if isinstance(term, Extreme):
+            yield from constants(term.a)
+            yield from constants(term.b)
+            yield from constants(term.a.plus(term.b, -1))
+
+
+def moduli(form: Linear) -> Iterator[int]:
+    for term, _ in form.terms:
+        if isinstance(term, Mod):
+            yield term.modulus
+            yield from moduli(term.value)
+        elif isinstance(term, Extreme):
+            yield from moduli(term.a)
+            yield from moduli(term.b)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an index stands: its value, how many values are left (this one included, ``end - value``), its residue
+    modulo the period of the kernel's conditions (None: unknown), and the loop's end."""
+
+    value: Interval
+    left: Interval
+    residue: int | None
+    end: Linear
+
+
+@dataclass(frozen=True)
+class Env:
+    """Atoms and indices at one point of the run. ``period``: the modulus of residues."""
+
+    atoms: Mapping[Atom, Interval]
+    places: Mapping[str, Place]
+    period: int = 1
+
+    def at(self, name: str, place: Place) -> Env:
+        return Env(self.atoms, {**self.places, name: place}, self.period)
+
+    def resolve(self, form: Linear) -> Linear:
+        """The form with everything that has one value replaced by it, and decided min / max by their result."""
+        total = Linear(form.const)
+        for term, c in form.terms:
+            total = total.plus(self._resolved(term), c)
+        return total
+
+    def _resolved(self, term: Term) -> Linear:
+        if isinstance(term, Extreme):
+            a, b = self.resolve(term.a), self.resolve(term.b)
+            ahead = self.interval(b.plus(a, -1))
+            if ahead.low >= 0 or ahead.high <= 0:
+                return a if (ahead.low >= 0) == (term.op == "min") else b
+            return single(Extreme(term.op, a, b))
+        exact = self._interval_of(term).exact
+        return single(term) if exact is None else Linear(exact)
+
+    def _interval_of(self, term: Term) -> Interval:
+        match term:
+            case Atom():
+                return self.atoms.get(term, Interval(0, inf))
+            case Index(name):
+                return self.places[name].value if name in self.places else ANY
+            case Mod(value, modulus):
+                rest = self._residue(value, modulus)
+                return Interval(0, modulus - 1) if rest is None else exactly(rest)
+            case Extreme(op, a, b):
+                x, y = self.interval(self.resolve(a)), self.interval(self.resolve(b))
+                pick = min if op == "min" else max
+                return Interval(pick(x.low, y.low), pick(x.high, y.high))
+            case Opaque(value):
+                return self._evaluated(value)
+
+    def _evaluated(self, e: ex.Expr) -> Interval:
+        names = {n: self._interval_of(Index(n) if n in self.places else Atom(ex.Sym(n))).exact for n in ex.symbols(e)}
+        exact = {n: v for n, v in names.items() if v is not None}
+        if len(exact) < len(names):
+            return ANY
+        try:
+            return exactly(ex.evaluate(e, exact))
+        except ZeroDivisionError:
+            return ANY
+
+    def _residue(self, form: Linear, modulus: int) -> int | None:
+        form = self.resolve(form)
+        total = form.const
+        for term, c in form.terms:
+            if c % modulus == 0:
+                continue
+            place = self.places.get(term.name) if isinstance(term, Index) else None
+            if place is None or place.residue is None or self.period % modulus:
+                return None
+            total += c * place.residue
+        return total % modulus
+
+    def interval(self, form: Linear, depth: int = 3) -> Interval:
+        """Bounds of a resolved form. An index may be read as itself or as (loop end - values left)."""
+        low = high = float(form.const)
+        for term, c in form.terms:
+            x = self._interval_of(term)
+            low += c * x.low if c > 0 else c * x.high
+            high += c * x.high if c > 0 else c * x.low
+        found = Interval(low, high)
+        if depth == 0:
+            return found
+        for term, c in form.terms:
+            place = self.places.get(term.name) if isinstance(term, Index) else None
+            if place is None or place.left == ANY:
+                continue
+            rest = form.plus(single(term), -c).plus(self.resolve(place.end), c)
+            inner = self.interval(rest, depth - 1)
+            lower, upper = sorted((-c * place.left.low, -c * place.left.high))
+            found = found & Interval(inner.low + lower, inner.high + upper)
+        return found
+
+    def bounds(self, form: Linear) -> Interval:
+        return self.interval(self.resolve(form))
+
+    def holds(self, test: Test) -> bool | None:
+        """The truth of a test, None when the environment does not decide it."""
+        x = self.bounds(test.value)
+        if test.op == ">=":
+            return True if x.low >= 0 else False if x.high < 0 else None
+        if x.low > 0 or x.high < 0:
+            return test.op == "!="
+        return (test.op == "==") if x.exact == 0 else None
+
+    def all_hold(self, tests: list[Test], text: str) -> bool:
+        """The truth of a conjunction; raises :class:`Undecided`."""
+        truths = [self.holds(t) for t in tests]
+        if False in truths:
+            return False
+        if None in truths:
+            known = ", ".join(f"{a.value} {x if x.exact is None else f'= {x}'}" for a, x in self.atoms.items())
+            raise Undecided(f"the condition {text} is not decided{f' for {known}' if known else ''}")
+        return True

@@ -1,0 +1,277 @@
+"""Runs of a kernel for all trip counts at once: sets of states through loops, to a fixed point.
+
+A loop whose trip count N is unknown is replayed exactly for small N. For larger N its iterations are the first
+``head``, then any number in the middle, then the last ``tail``; conditions cannot tell middle iterations apart (they
+compare with constants smaller than head and tail, or are refused), so the states that the middle can reach are a
+fixed point of one iteration. A known large N skips whole cycles of states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+from math import inf, lcm, prod
+
+from tidegate.check import control
+from tidegate.check.control import Atom, Env, Index, Interval, Linear, Place, Reader, Undecided, exactly
+from tidegate.check.machine import At, Log, Machine, State
+from tidegate.ir import tir
+from tidegate.ir.expr import Expr
+
+MAX_STEPS = 200_000
+"""Statements executed in one check."""
+
+MAX_CASES = 512
+"""Combinations of small and large values of the sizes."""
+
+MAX_DISTANCE = 64
+"""Largest constant that conditions may compare an unknown trip count with."""
+
+
+class Exhausted(Exception):
+    """A bound of the checker was hit; the text names it."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One combination: atoms exact or at least a bound, grid indices with their distance to the end."""
+
+    atoms: Mapping[Atom, Interval]
+    grid: Mapping[str, Place]
+
+
+class Explorer:
+    """Executes a kernel's body on sets of states. ``indices`` fixes grid indices to values."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        sizes: Mapping[str, int],
+        indices: Mapping[str, int] | None = None,
+        observe: Callable[[State, tir.Stmt, Env], None] | None = None,
+    ) -> None:
+        self.machine = machine
+        self.kernel = machine.kernel
+        known = {d.name: d.value for d in self.kernel.dims if d.value is not None} | dict(sizes)
+        self.reader = Reader(known, {d.name: d.multiple for d in self.kernel.dims if d.name not in known})
+        self.indices = dict(indices or {})
+        self.observe = observe
+        self.steps = 0
+        self._conditions: dict[Expr, list[control.Test]] = {}
+        self._survey()
+
+    # ------------------------------------------------------------------------------------------ cases
+
+    def _survey(self) -> None:
+        """What conditions and bounds compare: atoms, the largest distance from a loop's ends, the moduli."""
+        ends = {axis.name: self.reader.linear(axis.extent) for axis in self.kernel.grid}
+        forms: list[Linear] = []
+        distances = [0]
+        for stmt in tir.walk(self.kernel.body):
+            if isinstance(stmt, tir.For):
+                start, end = self.reader.linear(stmt.start), self.reader.linear(stmt.stop)
+                ends[stmt.index] = end
+                forms += [start, end]
+                distances += [abs(start.const), *(control.constants(end) if end.terms else ())]
+            elif isinstance(stmt, tir.If):
+                tests = [t.value for t in self._tests(stmt.condition)]
+                forms += tests
+                distances += [min(_distances(d, ends)) for d in tests]
+        found = [a for form in forms for a in control.atoms(form)]
+        self.used_grid = [g for g in self.kernel.grid if Index(g.name) in found]
+        self.atoms = list(dict.fromkeys(a for a in found if isinstance(a, Atom)))
+        self.period = lcm(*(m for form in forms for m in control.moduli(form)), 1)
+        self.largest = max(distances)
+        self.head = self.largest + 1
+        self.tail = 2 * self.largest + 2
+        self.small = self.head + self.tail + self.largest + 1
+
+    def cases(self) -> list[Case]:
+        """All combinations that a check has to replay; raises :class:`Exhausted` when there are too many."""
+        if not self.atoms and not self.used_grid:
+            return [Case({}, {})]
+        if self.atoms and self.largest > MAX_DISTANCE:
+            raise Exhausted(f"a condition compares an unknown size with {self.largest}, more than {MAX_DISTANCE}")
+        values = [*map(exactly, range(self.small)), Interval(self.small, inf)]
+        places = [list(self._places(axis)) for axis in self.used_grid]
+        count = len(values) ** len(self.atoms) * prod(map(len, places))
+        if count > MAX_CASES:
+            raise Exhausted(f"{count} combinations of unknown sizes, more than {MAX_CASES}")
+        names = [axis.name for axis in self.used_grid]
+        all_cases = [
+            Case(dict(zip(self.atoms, some, strict=True)), dict(zip(names, where, strict=True)))
+            for some in product(values, repeat=len(self.atoms))
+            for where in product(*places)
+        ]
+        return [case for case in all_cases if self._possible(case)]
+
+    def _possible(self, case: Case) -> bool:
+        """Every grid index lies inside its extent, which an atom may have fixed."""
+        env = Env(case.atoms, case.grid, self.period)
+        for place in case.grid.values():
+            size, value, left = env.bounds(place.end), place.value, place.left
+            if size.high < value.low + left.low or size.low > value.high + left.high:
+                return False
+        return True
+
+    def _places(self, axis: tir.GridAxis) -> Iterable[Place]:
+        end = self.reader.linear(axis.extent)
+        if axis.name in self.indices:
+            at = self.indices[axis.name]
+            left = Interval(1, inf) if end.terms else exactly(end.const - at)
+            yield Place(exactly(at), left, at % self.period, end)
+            return
+        low, far = self.head, self.tail
+        values = [*map(exactly, range(low)), Interval(low, inf)]
+        lefts = [*map(exactly, range(1, far)), Interval(far, inf)]
+        for value, left in product(values, lefts):
+            size = Interval(value.low + left.low, value.high + left.high)
+            if end.terms or size.low <= end.const <= size.high:
+                yield Place(value, left, value.exact % self.period if value.exact is not None else None, end)
+
+    def run(self, case: Case) -> int:
+        """Replays one case; raises Fault, Undecided or Exhausted. Returns the number of final states."""
+        env = Env(case.atoms, case.grid, self.period)
+        final = self._block(self.kernel.body, [self.machine.start()], env)
+        for state in final:
+            self.machine.finish(state)
+        return len(final)
+
+    # ------------------------------------------------------------------------------------------ statements
+
+    def _tests(self, condition: Expr) -> list[control.Test]:
+        if condition not in self._conditions:
+            self._conditions[condition] = self.reader.tests(condition)
+        return self._conditions[condition]
+
+    def _block(self, body: tuple[tir.Stmt, ...], states: list[State], env: Env) -> list[State]:
+        """Executes ``body`` on states that the caller gives away."""
+        for stmt in body:
+            if isinstance(stmt, tir.For):
+                states = self._loop(stmt, states, env)
+            elif isinstance(stmt, tir.If):
+                if env.all_hold(self._tests(stmt.condition), str(stmt.condition)):
+                    states = self._block(stmt.body, states, env)
+            else:
+                if self.observe is not None and states:
+                    self.observe(states[0], stmt, env)
+                at: At = tuple((name, place.value.exact) for name, place in env.places.items())
+                self.steps += len(states)
+                if self.steps > MAX_STEPS:
+                    raise Exhausted(f"more than {MAX_STEPS} steps without reaching a fixed point")
+                for state in states:
+                    self.machine.step(state, stmt, at)
+        return states
+
+    def _loop(self, loop: tir.For, states: list[State], env: Env) -> list[State]:
+        start = env.resolve(self.reader.linear(loop.start))
+        end = self.reader.linear(loop.stop)
+        trips = env.bounds(end.plus(start, -1))
+        edge = self.head + self.tail
+        if trips.exact is not None and trips.exact <= 2 * edge:
+            return self._trips(loop, states, env, start, end, trips.exact)
+        if trips.exact is not None:
+            return self._skipping(loop, states, env, start, end, trips.exact)
+        if start.terms:
+            raise Undecided(f"the loop over {loop.index} begins at {loop.start}, which has no single value")
+        out: list[State] = []
+        for count in range(max(int(max(trips.low, 0)), 0), int(min(trips.high + 1, edge))):
+            out += self._trips(loop, [s.copy() for s in states], env, start, end, count)
+        if trips.high >= edge:
+            out += self._any(loop, states, env, start, end)
+        return _distinct(out)
+
+    def _body(self, loop: tir.For, states: list[State], env: Env, place: Place) -> list[State]:
+        return _distinct(self._block(loop.body, states, env.at(loop.index, place)))
+
+    def _place(self, start: Linear, end: Linear, i: Interval, left: Interval) -> Place:
+        """The place of iteration ``i`` of a loop."""
+        first = start.const if not start.terms else None
+        value = control.ANY if first is None else Interval(first + i.low, first + i.high)
+        residue = value.exact % self.period if value.exact is not None else None
+        return Place(value, left, residue, end)
+
+    def _trips(
+        self, loop: tir.For, states: list[State], env: Env, start: Linear, end: Linear, count: int
+    ) -> list[State]:
+        for i in range(count):
+            states = self._body(loop, states, env, self._place(start, end, exactly(i), exactly(count - i)))
+        return states
+
+    def _skipping(
+        self, loop: tir.For, states: list[State], env: Env, start: Linear, end: Linear, count: int
+    ) -> list[State]:
+        """A known number of iterations: middle ones run until the set of states recurs, then whole cycles are left
+        out."""
+        middle = Interval(self.head, count - self.tail - 1)
+        seen: dict[tuple[frozenset[bytes], int], int] = {}
+        i, skipped = 0, False
+        while i < count:
+            if middle.low <= i <= middle.high:
+                key = (frozenset(s.key() for s in states), (start.const + i) % self.period)
+                before = seen.setdefault(key, i)
+                if before < i and not skipped:
+                    cycles = (int(middle.high) + 1 - i) // (i - before)
+                    i, skipped = i + cycles * (i - before), True
+                    _mark(states, loop, cycles * (i - before))
+                    continue
+            inner = middle.low <= i <= middle.high
+            span = replace(middle) if inner else exactly(i)
+            place = self._place(start, end, span, Interval(count - span.high, count - span.low))
+            if inner and not start.terms:
+                place = replace(place, residue=(start.const + i) % self.period)
+            states = self._body(loop, states, env, place)
+            i += 1
+        return states
+
+    def _any(self, loop: tir.For, states: list[State], env: Env, start: Linear, end: Linear) -> list[State]:
+        """Every number of iterations from head + tail on."""
+        far = Interval(self.tail + 1, inf)
+        for i in range(self.head):
+            states = self._body(loop, states, env, self._place(start, end, exactly(i), far))
+        middle = self._place(start, end, Interval(self.head, inf), far)
+        # The residue of the index travels with the states, so that a condition may depend on it.
+        groups = {(start.const + self.head) % self.period: states}
+        seen: dict[int, dict[bytes, State]] = {}
+        while groups:
+            following: dict[int, list[State]] = {}
+            for residue, some in groups.items():
+                known = seen.setdefault(residue, {})
+                fresh = {k: s for s in some if (k := s.key()) not in known}
+                known.update({k: s.copy() for k, s in fresh.items()})
+                if fresh:
+                    place = replace(middle, residue=residue)
+                    after = self._body(loop, list(fresh.values()), env, place)
+                    following.setdefault((residue + 1) % self.period, []).extend(after)
+            groups = following
+        out: list[State] = []
+        for residue, reached in seen.items():
+            states = list(reached.values())
+            for left in range(self.tail, 0, -1):
+                place = self._place(start, end, Interval(self.head, inf), exactly(left))
+                place = replace(place, residue=(residue + self.tail - left) % self.period)
+                states = self._body(loop, states, env, place)
+            out += states
+        return out
+
+
+def _distances(form: Linear, ends: Mapping[str, Linear]) -> Iterable[int]:
+    """Constants that a condition compares with: of an index itself, or of its distance to the loop's end."""
+    yield max(control.constants(form))
+    for term, c in form.terms:
+        if isinstance(term, Index) and term.name in ends:
+            rest = form.plus(control.single(term), -c).plus(ends[term.name], c)
+            yield max(control.constants(rest))
+
+
+def _distinct(states: list[State]) -> list[State]:
+    if len(states) < 2:
+        return states
+    return list({s.key(): s for s in reversed(states)}.values())
+
+
+def _mark(states: list[State], loop: tir.For, skipped: int) -> None:
+    for state in states:
+        if skipped:
+            state.log = Log(loop, (), state.now, state.log, skipped)

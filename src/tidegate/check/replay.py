@@ -1,0 +1,220 @@
+"""Runs at given sizes, one CTA after another, with every window evaluated: the search for a run that shows a fault."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import product
+from math import lcm
+
+import numpy as np
+
+from tidegate.check.control import Atom, Env
+from tidegate.check.explore import Explorer
+from tidegate.check.machine import Machine, State
+from tidegate.check.pattern import Shape, other_thread, pattern
+from tidegate.check.verdict import Access, Finding
+from tidegate.check.windows import window_of
+from tidegate.ir import tir
+from tidegate.ir import expr as ex
+from tidegate.ir.layout import Coord, Layout, SharedLayout
+from tidegate.ir.text import print_stmt
+
+MAX_INSTANCES = 20_000
+"""Accesses to global memory in one search."""
+
+
+class TooMany(Exception):
+    """The run has more accesses than a search may look at."""
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One executed access. ``low`` and ``high``: the elements that its mask leaves."""
+
+    stmt: tir.Instruction
+    tensor: str
+    layout: Layout
+    write: bool
+    origin: Coord
+    low: Coord
+    high: Coord
+    cta: tuple[tuple[str, int], ...]
+    at: tuple[tuple[str, int], ...]
+    time: int
+
+    def access(self, threads: tuple[int, ...]) -> Access:
+        action = "writes" if self.write else "reads"
+        return Access(action, self.tensor, threads, self.low, self.high, self.at, self.stmt.line, print_stmt(self.stmt))
+
+
+@dataclass
+class Replay:
+    """Collects the global accesses of a kernel at concrete sizes and reports the first fault."""
+
+    kernel: tir.Kernel
+    sizes: Mapping[str, int]
+    finding: Finding | None = None
+    stores: dict[str, list[Instance]] = field(default_factory=dict)
+    count: int = 0
+    cta: tuple[tuple[str, int], ...] = ()
+
+    def observe(self, state: State, stmt: tir.Stmt, env: Env) -> None:
+        found = window_of(self.kernel, stmt)
+        if found is None or self.finding is not None:
+            return
+        self.count += 1
+        if self.count > MAX_INSTANCES:
+            raise TooMany
+        values = {n: p.value.exact for n, p in env.places.items()}
+        exact = {n: v for n, v in values.items() if v is not None}
+        if len(exact) < len(values):
+            raise TooMany
+        self._look(state, stmt, found, exact)
+
+    def _look(
+        self, state: State, stmt: tir.Stmt, found: tuple[tir.Window, Layout, bool], values: Mapping[str, int]
+    ) -> None:
+        assert isinstance(stmt, tir.Instruction)
+        window, layout, write = found
+        names = {**self.sizes, **dict(self.cta), **values}
+        shape = tuple(ex.evaluate(e, names) for e in self.kernel.param(window.tensor).shape)
+        origin = tuple(ex.evaluate(e, names) for e in window.origin)
+        bounds = [None if b is None else ex.evaluate(b, names) for b in window.bounds]
+        ends = [o + n if b is None else min(o + n, b) for o, n, b in zip(origin, layout.shape, bounds, strict=True)]
+        if any(o >= e for o, e in zip(origin, ends, strict=True)):
+            return  # all masked
+        at = tuple((n, v) for n, v in {**dict(self.cta), **values}.items())
+        me = Instance(stmt, window.tensor, layout, write, origin, origin, tuple(ends), self.cta, at, state.now)
+        if any(o < 0 or e > n for o, e, n in zip(origin, ends, shape, strict=True)):
+            message = f"the window leaves {window.tensor} {list(shape)}"
+            self.finding = Finding("out of bounds", message, None, me.access(()), "a bound that masks the access")
+        elif write:
+            self._write(me, state)
+
+    def _write(self, me: Instance, state: State) -> None:
+        others = self.stores.setdefault(me.tensor, [])
+        for other in [*others, me]:
+            low = tuple(map(max, zip(me.low, other.low, strict=True)))
+            high = tuple(map(min, zip(me.high, other.high, strict=True)))
+            if any(a >= b for a, b in zip(low, high, strict=True)):
+                continue
+            threads = _clash(self.kernel.warps, other, me, low, high, state.known)
+            if threads is not None:
+                apart = (
+                    "two CTAs write one element" if other.cta != me.cta else "two threads write one element, unordered"
+                )
+                needed = (
+                    "one writer per element"
+                    if other.cta != me.cta
+                    else "a rendezvous between the writes, or one writer"
+                )
+                self.finding = Finding(
+                    "global race", apart, other.access((threads[0],)), me.access((threads[1],)), needed
+                )
+                return
+        others.append(me)
+
+
+def _clash(
+    warps: int, first: Instance, second: Instance, low: Coord, high: Coord, known: np.ndarray
+) -> tuple[int, int] | None:
+    """Two threads that write one element of the box without order, or None."""
+    a, b = (_lanes(x.layout, warps)[tuple(slice(l - o, h - o) for l, h, o in zip(low, high, x.origin, strict=True))]
+            for x in (first, second))  # fmt: skip
+    a, b = a.reshape(-1, warps), b.reshape(-1, warps)
+    if first.cta != second.cta:
+        return _thread(a[0]), _thread(b[0])
+    for wa, wb in product(range(warps), repeat=2):
+        if first is not second and known[wa, wb] > first.time:
+            continue
+        together = other_thread(a[:, wa], b[:, wb]) if wa == wb else (a[:, wa] != 0) & (b[:, wb] != 0)
+        if together.any():
+            row = int(np.argmax(together))
+            s = [wa * 32 + i for i in range(32) if int(a[row, wa]) >> i & 1]
+            t = [wb * 32 + i for i in range(32) if int(b[row, wb]) >> i & 1]
+            return next((x, y) for x in s for y in t if x != y)
+    return None
+
+
+def _thread(row: np.ndarray) -> int:
+    warp = int(np.flatnonzero(row)[0])
+    return warp * 32 + next(i for i in range(32) if int(row[warp]) >> i & 1)
+
+
+@lru_cache(maxsize=64)
+def _lanes(layout: Layout, warps: int) -> np.ndarray:
+    """Lane masks per element of a register tile: [*shape, warps]."""
+    tile = Shape(layout, SharedLayout(layout.shape, 1), (0,) * layout.rank, False, False)
+    table = pattern(tile, warps)
+    return np.repeat(table.lanes, table.unit, axis=0).reshape(*layout.shape, warps)
+
+
+def replay(machine: Machine, sizes: Mapping[str, int]) -> Finding | None:
+    """Every CTA at these sizes: the first fault of global memory, None when there is none. Raises TooMany (or what the
+    machine raises)."""
+    kernel = machine.kernel
+    names = {d.name: d.value for d in kernel.dims if d.value is not None} | dict(sizes)
+    run = Replay(kernel, names)
+    for point in product(*(range(ex.evaluate(axis.extent, names)) for axis in kernel.grid)):
+        where = dict(zip((axis.name for axis in kernel.grid), point, strict=True))
+        run.cta = tuple(where.items())
+        explorer = Explorer(machine, names, where, run.observe, exact=True)
+        for case in explorer.cases():
+            explorer.run(case)
+        if run.finding is not None:
+            return run.finding
+        run.count += 1
+        if run.count > MAX_INSTANCES:
+            raise TooMany
+    return None
+
+
+def small_sizes(kernel: tir.Kernel, sizes: Mapping[str, int], limit: int, cap: int) -> Iterator[dict[str, int]]:
+    """Sizes to try, small ones first: unknown dims in the tiles that the kernel counts, up to ``limit`` tiles each."""
+    known = {d.name: d.value for d in kernel.dims if d.value is not None} | dict(sizes)
+    free = [d for d in kernel.dims if d.name not in known]
+    units = [_unit(kernel, d) for d in free]
+    points: Sequence[tuple[int, ...]] = sorted(
+        product(range(_per_axis(limit, cap, len(free)) + 1), repeat=len(free)),
+        key=lambda p: (max(p, default=0), sum(p)),
+    )
+    for point in points[:cap]:
+        yield {**known, **{d.name: u * n for d, u, n in zip(free, units, point, strict=True)}}
+
+
+def _per_axis(limit: int, cap: int, axes: int) -> int:
+    """How far each of several sizes goes when ``cap`` combinations are affordable."""
+    return limit if axes <= 1 else max(1, min(limit, int((4 * cap) ** (1 / axes))))
+
+
+def _unit(kernel: tir.Kernel, dim: tir.Dim) -> int:
+    """The smallest tile in which expressions count a dim, rounded up to its known factor."""
+    found = []
+    for e in _expressions(kernel):
+        for part in _parts(e):
+            if part.op in ("cdiv", "/") and isinstance(part.b, ex.Int) and dim.name in ex.symbols(part.a):
+                found.append(part.b.value)
+    return lcm(min(found, default=1), dim.multiple)
+
+
+def _expressions(kernel: tir.Kernel) -> Iterator[ex.Expr]:
+    for axis in kernel.grid:
+        yield axis.extent
+    for stmt in tir.walk(kernel.body):
+        if isinstance(stmt, tir.For):
+            yield stmt.start
+            yield stmt.stop
+        elif isinstance(stmt, tir.If):
+            yield stmt.condition
+
+
+def _parts(e: ex.Expr) -> Iterator[ex.Bin]:
+    if isinstance(e, ex.Bin):
+        yield e
+        yield from _parts(e.a)
+        yield from _parts(e.b)
+
+
+__all__ = ["Atom", "Replay", "TooMany", "replay", "small_sizes"]

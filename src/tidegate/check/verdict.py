@@ -1,0 +1,122 @@
+"""What the checker says: a verdict with three values, and for a fault the two accesses and a run that shows them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+Status = Literal["safe", "unsafe", "not proved"]
+
+
+@dataclass(frozen=True)
+class Access:
+    """One side of a fault: who did what, where and when.
+
+    ``threads`` are thread indices in the CTA (one thread, or those that together witness the fault); ``low`` and
+    ``high`` bound the bytes of shared memory, or the elements along the tensor's axes when ``memory`` names a tensor;
+    ``iteration`` gives the loop indices; ``line`` is the author's line (0: none); ``text`` is the statement in TIR.
+    """
+
+    action: str
+    memory: str
+    threads: tuple[int, ...]
+    low: int | tuple[int, ...]
+    high: int | tuple[int, ...]
+    iteration: tuple[tuple[str, int], ...]
+    line: int
+    text: str
+
+    @property
+    def warps(self) -> tuple[int, ...]:
+        return tuple(sorted({t // 32 for t in self.threads}))
+
+    def __str__(self) -> str:
+        who = f"thread {self.threads[0]} (warp {self.threads[0] // 32})" if len(self.threads) == 1 else _span(self)
+        if isinstance(self.low, tuple) and isinstance(self.high, tuple):
+            box = ", ".join(f"{a}..{b - 1}" for a, b in zip(self.low, self.high, strict=True))
+            where = f"{self.memory}[{box}]"
+        else:
+            where = f"{self.memory}, bytes {self.low}..{self.high}"
+        at = ", ".join(f"{name} = {value}" for name, value in self.iteration)
+        line = f", line {self.line}" if self.line else ""
+        return f"{who} {self.action} {where}{f' at {at}' if at else ''}{line}: {self.text}"
+
+
+def _span(access: Access) -> str:
+    if not access.threads:
+        return "the CTA"
+    return f"threads {min(access.threads)}..{max(access.threads)} (warps {', '.join(map(str, access.warps))})"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One fault. ``kind`` is a short fixed name (see docs/checking.md); ``first`` and ``second`` are the accesses in
+    program order; ``remedy`` says what would have ordered them."""
+
+    kind: str
+    message: str
+    first: Access | None = None
+    second: Access | None = None
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        lines = [f"{self.kind}: {self.message}"]
+        lines += [f"  first:  {self.first}"] if self.first else []
+        lines += [f"  second: {self.second}"] if self.second else []
+        lines += [f"  needed: {self.remedy}"] if self.remedy else []
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One executed statement of the witness; ``count`` > 1 stands for steps that are left out."""
+
+    text: str
+    iteration: tuple[tuple[str, int], ...]
+    line: int = 0
+    note: str = ""
+    count: int = 1
+
+    def __str__(self) -> str:
+        if self.count > 1:
+            return f"... {self.count} steps ..."
+        at = ", ".join(f"{name}={value}" for name, value in self.iteration)
+        return f"{f'[{at}] ' if at else ''}{self.text}{f'    <- {self.note}' if self.note else ''}"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The outcome of a check.
+
+    ``scope`` says for which sizes and trip counts it holds. ``reason`` is given for 'not proved' only. ``timeline`` is
+    the run that shows the first finding, with ``sizes`` and CTA index as chosen by the checker.
+    """
+
+    kernel: str
+    status: Status
+    scope: str
+    findings: tuple[Finding, ...] = ()
+    timeline: tuple[Step, ...] = ()
+    reason: str = ""
+
+    @property
+    def safe(self) -> bool:
+        return self.status == "safe"
+
+    def text(self) -> str:
+        """The verdict in words, several lines."""
+        lines = [f"{self.kernel}: {self.status.upper()} ({self.scope})"]
+        if self.reason:
+            lines.append(f"reason: {self.reason}")
+        lines.extend(map(str, self.findings))
+        if self.timeline:
+            lines.append("a run that shows it:")
+            lines.extend(f"  {step}" for step in self.timeline)
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, object]:
+        """Plain dicts, lists, strings and numbers, with every field of the verdict."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return self.text()

@@ -1,0 +1,215 @@
+"""Global memory: windows stay inside their tensors, and no element is written by two threads without order.
+
+First by argument for all sizes: linear forms and the facts that loops, grid and conditions give. Where the argument
+does not close, :mod:`tidegate.check.replay` looks for a run that shows the fault; without one nothing is claimed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import combinations_with_replacement
+from math import gcd, inf
+
+from tidegate.check.control import Atom, Index, Linear, Reader, single
+from tidegate.ir import tir
+from tidegate.ir import expr as ex
+from tidegate.ir.layout import Coord, Layout
+from tidegate.ir.text import print_stmt
+
+
+@dataclass(frozen=True)
+class Use:
+    """One statement that accesses a tensor. ``facts``: forms that are at least 0 where it executes; ``trips``: per index
+    in scope the number of values it takes (inf: not a constant); ``pinned``: indices that conditions fix."""
+
+    stmt: tir.Instruction
+    window: tir.Window
+    layout: Layout
+    write: bool
+    origin: tuple[Linear, ...]
+    bounds: tuple[Linear | None, ...]
+    facts: tuple[Linear, ...]
+    trips: Mapping[str, float]
+    pinned: frozenset[str]
+
+    @property
+    def extent(self) -> Coord:
+        return self.layout.shape
+
+
+def window_of(kernel: tir.Kernel, stmt: tir.Stmt) -> tuple[tir.Window, Layout, bool] | None:
+    """The window of a statement, the layout over it, and whether it is written."""
+    match stmt:
+        case tir.CpAsync():
+            return stmt.src, kernel.layout(stmt.layout), False
+        case tir.LdGlobal():
+            return stmt.src, kernel.layout(kernel.register(stmt.dst).layout), False
+        case tir.StGlobal():
+            return stmt.dst, kernel.layout(kernel.register(stmt.src).layout), True
+    return None
+
+
+def uses(kernel: tir.Kernel, reader: Reader) -> list[Use]:
+    """All uses of global memory in textual order."""
+    facts: list[Linear] = []
+    trips: dict[str, float] = {}
+    for axis in kernel.grid:
+        extent = reader.linear(axis.extent)
+        facts += [extent.plus(single(Index(axis.name)), -1).plus(Linear(-1)), single(Index(axis.name))]
+        trips[axis.name] = inf if extent.terms else extent.const
+    return list(_uses(kernel, reader, kernel.body, tuple(facts), trips, frozenset()))
+
+
+def _uses(
+    kernel: tir.Kernel,
+    reader: Reader,
+    body: tuple[tir.Stmt, ...],
+    facts: tuple[Linear, ...],
+    trips: Mapping[str, float],
+    pinned: frozenset[str],
+) -> Iterator[Use]:
+    for stmt in body:
+        if isinstance(stmt, tir.For):
+            me, start, stop = single(Index(stmt.index)), reader.linear(stmt.start), reader.linear(stmt.stop)
+            inside = (*facts, stop.plus(me, -1).plus(Linear(-1)), me.plus(start, -1))
+            count = inf if stop.terms or start.terms else float(stop.const - start.const)
+            yield from _uses(kernel, reader, stmt.body, inside, {**trips, stmt.index: count}, pinned)
+        elif isinstance(stmt, tir.If):
+            tests = reader.tests(stmt.condition)
+            known = tuple(t.value for t in tests if t.op == ">=")
+            fixed = {
+                t.value.terms[0][0].name
+                for t in tests
+                if t.op == "==" and len(t.value.terms) == 1 and isinstance(t.value.terms[0][0], Index)
+            }
+            yield from _uses(kernel, reader, stmt.body, (*facts, *known), trips, pinned | fixed)
+        elif isinstance(stmt, tir.Instruction) and (found := window_of(kernel, stmt)) is not None:
+            window, layout, write = found
+            origin = tuple(reader.linear(e) for e in window.origin)
+            bounds = tuple(None if e is None else reader.linear(e) for e in window.bounds)
+            yield Use(stmt, window, layout, write, origin, bounds, facts, trips, pinned)
+
+
+# ---------------------------------------------------------------------------------------------- bounds
+
+
+def unproved_bounds(kernel: tir.Kernel, reader: Reader, found: list[Use]) -> Iterator[str]:
+    """Per axis of a window that the argument does not show to stay in its tensor: the reason."""
+    for use in found:
+        shape = [reader.linear(e) for e in kernel.param(use.window.tensor).shape]
+        for axis, (origin, bound, size, extent) in enumerate(
+            zip(use.origin, use.bounds, shape, use.extent, strict=True)
+        ):
+            where = f"axis {axis} of {print_stmt(use.stmt)}"
+            if not at_least_0(origin, use.facts, reader):
+                yield f"{where} is not shown to begin at 0 or later"
+            end = origin.plus(Linear(extent)) if bound is None else bound
+            if not at_least_0(size.plus(end, -1), use.facts, reader):
+                what = "to end inside the tensor" if bound is None else "to have its bound inside the tensor"
+                yield f"{where} is not shown {what}"
+
+
+def at_least_0(form: Linear, facts: tuple[Linear, ...], reader: Reader, depth: int = 6) -> bool:
+    """Whether ``form >= 0`` follows from ``facts``: the form less multiples of facts has no negative part. Sizes are
+    never negative."""
+    form = _in_tiles(form, reader)
+    negative = [(t, c) for t, c in form.terms if c < 0]
+    upward = [(t, c) for t, c in form.terms if c > 0 and not isinstance(t, Atom)]
+    if not negative and not upward:
+        return form.const >= 0
+    if depth == 0:
+        return False
+    term, c = (negative or upward)[0]
+    for fact in facts:
+        k = fact.coefficient(term)
+        if k * c > 0 and c % k == 0 and at_least_0(form.plus(fact, -(c // k)), facts, reader, depth - 1):
+            return True
+    return False
+
+
+def _in_tiles(form: Linear, reader: Reader) -> Linear:
+    """Sizes written in the tiles that the other terms count: K = 64 * cdiv(K, 64) when 64 is known to divide K."""
+    for term, c in form.terms:
+        if not isinstance(term, Atom) or not isinstance(term.value, ex.Sym):
+            continue
+        for other, d in form.terms:
+            t = abs(d) // abs(c) if d % c == 0 else 0
+            if other != term and t > 1 and reader.multiples.get(term.value.name, 1) % t == 0:
+                tiles = reader.linear(ex.Bin("cdiv", term.value, ex.Int(t)))
+                form = form.plus(single(term), -c).plus(tiles, c * t)
+                break
+    return form
+
+
+# ---------------------------------------------------------------------------------------------- one writer
+
+
+def unproved_writers(kernel: tir.Kernel, found: list[Use]) -> Iterator[str]:
+    """Pairs of stores that are not shown to leave every element to one thread: the reasons."""
+    stores = [use for use in found if use.write]
+    axes = {axis.name for axis in kernel.grid}
+    for use in stores:
+        if use.layout.replicated and use.layout.free_mask:
+            yield f"several threads hold and write the same elements: {print_stmt(use.stmt)}"
+    for a, b in combinations_with_replacement(stores, 2):
+        if a.window.tensor != b.window.tensor or _disjoint(a, b):
+            continue
+        where = print_stmt(a.stmt) if a is b else f"{print_stmt(a.stmt)} and {print_stmt(b.stmt)}"
+        if not _same_place(a, b):
+            yield f"different threads may write one element, in different iterations of {where}"
+        elif missing := axes - _determined(a, b) - _single(a, b):
+            yield f"CTAs that differ in {', '.join(sorted(missing))} may write one element: {where}"
+
+
+def _lattice(a: Use, b: Use, axis: int) -> tuple[int, int | None]:
+    """All origins of both along an axis differ by multiples of the first number plus the second (None: unknown)."""
+    one, two = a.origin[axis], b.origin[axis]
+    step = gcd(*(c for _, c in (*one.terms, *two.terms)))
+    offset = two.const - one.const
+    return step, offset % step if step else offset
+
+
+def _disjoint(a: Use, b: Use) -> bool:
+    """Whether no instance of a meets an instance of b."""
+    if a is b:
+        return False
+    for axis, (m, n) in enumerate(zip(a.extent, b.extent, strict=True)):
+        step, offset = _lattice(a, b, axis)
+        assert offset is not None
+        if (offset >= m or -offset >= n) if step == 0 else m <= offset <= step - n:
+            return True
+    return False
+
+
+def _same_place(a: Use, b: Use) -> bool:
+    """Whether instances that meet have one origin, so that one thread of a CTA owns each element."""
+    if a.layout != b.layout:
+        return False
+    lattices = [_lattice(a, b, axis) for axis in range(len(a.extent))]
+    return all(off == 0 and (step == 0 or step >= m) for (step, off), m in zip(lattices, a.extent, strict=True))
+
+
+def _determined(a: Use, b: Use) -> set[str]:
+    """Indices that have one value in all instances of a and b with one origin, by mixed radix along each axis."""
+    found: set[str] = set()
+    for one, two in zip(a.origin, b.origin, strict=True):
+        if one != two or not all(isinstance(t, (Index, Atom)) for t, _ in one.terms):
+            continue
+        terms = sorted(((abs(c), t) for t, c in one.terms if isinstance(t, Index)), key=lambda ct: ct[0])
+        reach = 0.0  # how far the smaller terms move the origin
+        names = []
+        for c, t in terms:
+            if not c > reach:
+                break
+            names.append(t.name)
+            reach += c * (max(a.trips.get(t.name, inf), b.trips.get(t.name, inf)) - 1)
+        else:
+            found |= set(names)
+    return found
+
+
+def _single(a: Use, b: Use) -> set[str]:
+    """Grid axes with one value: of extent 1, or fixed by a condition."""
+    names = {n for n, count in a.trips.items() if count <= 1}
+    return names | a.pinned if a is b else names

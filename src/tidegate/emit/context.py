@@ -1,0 +1,199 @@
+"""What the emitters share: the kernel, C++ names, and values computed once per thread."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import gcd
+
+from tidegate.emit.affine import LOOP_NAMES, Body, Values, unrolled
+from tidegate.emit.header import header_names
+from tidegate.ir import tir
+from tidegate.ir.expr import Bin, Expr, Int, Sym
+from tidegate.ir.layout import Layout
+
+KEYWORDS = frozenset(
+    """alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl const constexpr
+    const_cast continue decltype default delete do double dynamic_cast else enum explicit export extern false float for
+    friend goto if inline int long mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected
+    public register reinterpret_cast return short signed sizeof static static_assert static_cast struct switch template
+    this thread_local throw true try typedef typeid typename union unsigned using virtual void volatile wchar_t while
+    xor xor_eq threadIdx blockIdx blockDim gridDim warpSize min max abs smem shared tid warp cta group band height
+    from to at left v main""".split()
+)
+
+
+@dataclass
+class Context:
+    """State of one emission. ``declare`` puts a value that depends on the thread alone in front of the outermost
+    statement that needs it, and gives equal values one name."""
+
+    kernel: tir.Kernel
+    _names: dict[tuple[str, str], str] = field(default_factory=dict)
+    _taken: set[str] = field(default_factory=set)
+    _hoisted: dict[tuple[str, str], str] = field(default_factory=dict)
+    _pending: list[str] = field(default_factory=list)
+
+    def name(self, kind: str, name: str) -> str:
+        """The C++ name of the kernel's ``kind`` (size, param, register, buffer, cursor ...) called ``name``."""
+        key = (kind, name)
+        if key not in self._names:
+            self._names[key] = self.fresh(name, f"_{kind}")
+        return self._names[key]
+
+    def fresh(self, wanted: str, suffix: str = "_") -> str:
+        """A C++ identifier that nothing else has, ``wanted`` if it can be."""
+        name = wanted
+        while name in self._taken or name in KEYWORDS or name in header_names():
+            name += suffix
+        self._taken.add(name)
+        return name
+
+    def declare(self, type_: str, wanted: str, value: str) -> str:
+        """The name of a constant per thread with this value."""
+        key = (type_, value)
+        if key not in self._hoisted:
+            self._hoisted[key] = self.fresh(wanted)
+            self._pending.append(f"{type_} {self._hoisted[key]} = {value};")
+        return self._hoisted[key]
+
+    def take_declarations(self) -> list[str]:
+        """What was declared since the last call."""
+        taken, self._pending = self._pending, []
+        return taken
+
+    def unrolled(self, values: Values, body: Body) -> list[str]:
+        """:func:`tidegate.emit.affine.unrolled` with loop variables that hide no name of the kernel."""
+        return unrolled(values, body, self.loop_names)
+
+    @cached_property
+    def loop_names(self) -> str:
+        k = self.kernel
+        taken = {d.name for d in k.dims} | {a.name for a in k.grid} | {p.name for p in k.params}
+        taken |= {s.index for s in tir.walk(k.body) if isinstance(s, tir.For)}
+        taken |= {r.name for r in k.registers} | {b.name for b in k.buffers}
+        return "".join(n for n in LOOP_NAMES if n not in taken)
+
+    @cached_property
+    def layouts(self) -> dict[str, Layout]:
+        return {str(name): layout for name, layout in self.kernel.layouts}
+
+    @cached_property
+    def slots(self) -> dict[str, list[str]]:
+        """Per cursor, the buffers that it moves through."""
+        found: dict[str, list[str]] = {str(c.name): [] for c in self.kernel.cursors}
+        for stmt in tir.walk(self.kernel.body):
+            for value in vars(stmt).values():
+                if isinstance(value, tir.Slot) and value.cursor and value.buffer not in found[value.cursor]:
+                    found[value.cursor].append(value.buffer)
+        return found
+
+    def register_layout(self, name: str) -> Layout:
+        return self.layouts[self.kernel.register(tir.Name(name)).layout]
+
+    # ------------------------------------------------------------------------------------------ size expressions
+
+    @cached_property
+    def fixed(self) -> dict[str, int]:
+        return {str(d.name): d.value for d in self.kernel.dims if d.value is not None}
+
+    def constant(self, e: Expr) -> int | None:
+        """The value of an expression that the sizes fix."""
+        if isinstance(e, Int):
+            return e.value
+        if isinstance(e, Sym):
+            return self.fixed.get(e.name)
+        return None
+
+    def divisor(self, e: Expr) -> int:
+        """A number known to divide e (0: e is zero)."""
+        if isinstance(e, Int):
+            return e.value
+        if isinstance(e, Sym):
+            dim = next((d for d in self.kernel.dims if d.name == e.name), None)
+            return 1 if dim is None else dim.multiple if dim.value is None else dim.value
+        a, b = self.divisor(e.a), self.divisor(e.b)
+        if e.op == "*":
+            return a * b
+        return gcd(a, b) if e.op in ("+", "-", "min", "max") else 1
+
+    def cpp(self, e: Expr) -> str:
+        """C++ of an integer expression; operands of the languages' common operators keep their precedence."""
+        return _Printer(self).show(e)[0]
+
+
+ATOM = 9
+LEVELS = {"&&": 0, "==": 1, "!=": 1, "<": 2, "<=": 2, "+": 3, "-": 3, "*": 4, "/": 4, "%": 4}
+
+
+@dataclass(frozen=True)
+class _Printer:
+    cx: Context
+
+    def show(self, e: Expr) -> tuple[str, int]:
+        if isinstance(e, Int):
+            return (str(e.value), ATOM if e.value >= 0 else 5)
+        if isinstance(e, Sym):
+            return self.cx.name("size", e.name), ATOM
+        (a, la), (b, lb) = self.show(e.a), self.show(e.b)
+        if e.op in ("min", "max"):
+            return f"{e.op}({a}, {b})", ATOM
+        known = _not_negative(e.a) and _not_negative(e.b)
+        if e.op == "cdiv":
+            return (f"ceil_div({a}, {b})" if known else f"-floor_div(-({a}), {b})"), (ATOM if known else 5)
+        if e.op in ("/", "%") and not known:
+            return f"floor_{'div' if e.op == '/' else 'mod'}({a}, {b})", ATOM
+        level = LEVELS[e.op]
+        left = f"({a})" if la < level else a
+        right = f"({b})" if lb <= level else b
+        return f"{left} {e.op} {right}", level
+
+
+def _not_negative(e: Expr) -> bool:
+    """Names are sizes and indices, which start at 0 or above."""
+    if isinstance(e, Bin):
+        return e.op != "-" and _not_negative(e.a) and _not_negative(e.b)
+    return isinstance(e, Sym) or e.value >= 0
+
+
+def plus(*terms: str) -> str:
+    """The sum of C++ terms, zeros left out. A term of lower precedence than + must come in parentheses."""
+    kept = [t for t in terms if t and t != "0"]
+    return " + ".join(kept) or "0"
+
+
+def times(a: str, b: str) -> str:
+    """The product of two C++ operands."""
+    if "0" in (a, b):
+        return "0"
+    if "1" in (a, b):
+        return b if a == "1" else a
+    return f"{factor(a)} * {factor(b)}"
+
+
+def factor(e: str) -> str:
+    """e, in parentheses unless it is a name, a number or a call."""
+    return e if re.fullmatch(r"[\w.]+(\([^()]*\))?", e) else f"({e})"
+
+
+def guarded(condition: str, lines: Iterable[str]) -> list[str]:
+    """``lines`` under ``if (condition)``; an empty condition holds always."""
+    lines = list(lines)
+    if not condition:
+        return lines
+    return [f"if ({condition}) {{", *("  " + line for line in lines), "}"]
+
+
+def scoped(setup: list[str], lines: list[str]) -> list[str]:
+    """``setup``, which declares locals, and ``lines`` in a scope of their own."""
+    return ["{", *("  " + line for line in (*setup, *lines)), "}"] if setup else lines
+
+
+def active(layout: Layout, lines: list[str]) -> list[str]:
+    """``lines`` for the threads that hold elements."""
+    return guarded(f"(tid & {layout.inactive_mask}) == 0" if layout.inactive_mask else "", lines)
+
+
+Emitter = Callable[[Context, tir.Stmt], list[str]]

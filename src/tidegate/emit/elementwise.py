@@ -1,0 +1,115 @@
+"""Arithmetic on register tiles: computed in f32, rounded to nearest even into the destination's type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from tidegate.emit.context import Context
+from tidegate.errors import NotEmittable
+from tidegate.ir import tir
+from tidegate.ir.dtypes import DType
+
+# C++ of each operation on f32 operands. The program is compiled without contraction to fma, so each rounds once.
+OPERATIONS: dict[str, str] = {
+    "neg": "-{0}",
+    "add": "{0} + {1}",
+    "sub": "{0} - {1}",
+    "mul": "{0} * {1}",
+    "div": "{0} / {1}",
+    "maximum": "maximum({0}, {1})",
+    "minimum": "minimum({0}, {1})",
+}
+
+
+def emit_fill(cx: Context, s: tir.Fill) -> list[str]:
+    register = cx.kernel.register(s.dst)
+    count = cx.layouts[register.layout].registers
+    name = cx.name("register", s.dst)
+    if register.dtype.size == 4:
+        return _loop(count, f"{name}[{{0}}] = {literal(s.value)};", cx)
+    bits = int(np.array(s.value, dtype=np.float32).astype(register.dtype.numpy).view(np.uint16))
+    return _loop(_words(count), f"{name}[{{0}}] = {bits << 16 | bits:#x};", cx)
+
+
+def emit_map(cx: Context, s: tir.Map) -> list[str]:
+    template = OPERATIONS.get(s.op)
+    if template is None:
+        raise NotEmittable(what=f"map {s.dst} <- {s.op}: no such operation", advice=f"use {', '.join(OPERATIONS)}")
+    return _elementwise(cx, s.dst, s.args, template)
+
+
+def emit_cast(cx: Context, s: tir.Cast) -> list[str]:
+    return _elementwise(cx, s.dst, (s.src,), "{0}")
+
+
+def emit_move(cx: Context, s: tir.Move) -> list[str]:
+    register = cx.kernel.register(s.dst)
+    count = cx.layouts[register.layout].registers
+    dst, src = cx.name("register", s.dst), cx.name("register", s.src)
+    return _loop(count if register.dtype.size == 4 else _words(count), f"{dst}[{{0}}] = {src}[{{0}}];", cx)
+
+
+def _elementwise(cx: Context, dst: str, args: tuple[str | float, ...], template: str) -> list[str]:
+    """dst = template(args) for every register: one by one, or in pairs where 16-bit elements are packed."""
+    register = cx.kernel.register(tir.Name(dst))
+    count = cx.layouts[register.layout].registers
+    name = cx.name("register", dst)
+    types = [cx.kernel.register(tir.Name(a)).dtype if isinstance(a, str) else None for a in args]
+
+    def value(index: str, half: int | None) -> str:
+        return template.format(*(_operand(cx, a, t, index, half) for a, t in zip(args, types, strict=True)))
+
+    if all(t is None or t.size == 4 for t in types) and register.dtype.size == 4:
+        return _loop(count, f"{name}[{{0}}] = {value('{0}', None)};", cx)
+    lines = _loop_lines(count // 2, lambda i: _pair(name, register.dtype, i, value(i, 0), value(i, 1)), cx)
+    if count % 2:
+        last = str(count // 2)
+        lines += _pair(name, register.dtype, last, value(last, 0), "")
+    return lines
+
+
+def _pair(name: str, dtype: DType, index: str, low: str, high: str) -> list[str]:
+    """Lines that assign elements 2 * index and 2 * index + 1 (no second one where ``high`` is empty)."""
+    if dtype.size == 2:
+        return [f"{name}[{index}] = to_{dtype}x2({low}, {high or '0.0f'});"]
+    second = [f"{name}[2 * {index} + 1] = {high};"] if high else []
+    return [f"{name}[2 * {index}] = {low};", *second]
+
+
+def _operand(cx: Context, arg: str | float, dtype: DType | None, index: str, half: int | None) -> str:
+    if not isinstance(arg, str) or dtype is None:
+        text = literal(float(arg))
+        return f"({text})" if text.startswith("-") else text
+    name = cx.name("register", arg)
+    if half is None:
+        return f"{name}[{index}]"
+    if dtype.size == 4:
+        return f"{name}[2 * {index}{' + 1' * half}]"
+    return f"from_{dtype}({('low_half', 'high_half')[half]}({name}[{index}]))"
+
+
+def _words(count: int) -> int:
+    return (count + 1) // 2
+
+
+def _loop(count: int, line: str, cx: Context) -> list[str]:
+    return _loop_lines(count, lambda i: [line.format(i)], cx)
+
+
+def _loop_lines(count: int, body: Callable[[str], list[str]], cx: Context) -> list[str]:
+    if not count:
+        return []
+    return cx.unrolled({"i": np.arange(count)}, lambda forms: body(str(forms["i"])))
+
+
+def literal(value: float) -> str:
+    """C++ of an f32 number."""
+    number = np.float32(value)
+    if np.isnan(number):
+        return "__int_as_float(0x7fc00000)"
+    if np.isinf(number):
+        return f"__int_as_float({0x7F800000 if number > 0 else 0xFF800000:#x})"
+    text = np.format_float_scientific(number, trim="0") if number and not 1e-4 <= abs(number) < 1e7 else f"{number}"
+    return f"{text}f"

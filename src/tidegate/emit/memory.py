@@ -1,0 +1,226 @@
+"""Copies, loads and stores of tiles, global and shared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from tidegate.emit.access import GlobalAccess, Pieces, SharedAccess, global_access, pieces, shared_access, slot_axis
+from tidegate.emit.affine import Affine
+from tidegate.emit.context import Context, active, factor, guarded, scoped
+from tidegate.errors import NotEmittable
+from tidegate.ir import tir
+from tidegate.ir.dtypes import DType
+from tidegate.ir.layout import Layout, byte_offsets
+
+Forms = Mapping[str, Affine]
+
+
+def emit_cp_async(cx: Context, s: tir.CpAsync) -> list[str]:
+    layout = cx.layouts[s.layout]
+    size = cx.kernel.buffer(s.dst.buffer).dtype.size
+    group = max(s.bytes // size, 1)
+    part = pieces(layout, layout.rank - 1, group, "cp_async")
+    _check_contiguous(cx, s.dst, layout, part)
+    far = global_access(cx, s.src, layout, part.coords, group, s.layout)
+    near = shared_access(cx, s.dst, (*layout.lane, *layout.warp), part.coords, s.layout)
+    full = f"cp_async_{s.bytes}"
+
+    def copy(forms: Forms) -> list[str]:
+        dst, src = near.address(forms), far.pointer(forms)
+        if not far.bounded:
+            return [f"{full}({dst}, {src});"]
+        if far.whole or far.last not in far.bounded:
+            return [f"{full}_zfill({dst}, {src}, {far.inside(forms)} ? {s.bytes} : 0);"]
+        left = f"bytes_inside<{s.bytes}>((i64(left_{far.last}) - {factor(str(forms[f'c{far.last}']))}) * {size})"
+        rows = far.inside(forms, far.rows)
+        return [f"{full}_zfill({dst}, {src}, {f'{rows} ? {left} : 0' if rows else left});"]
+
+    lines = cx.unrolled({**far.values, **near.values}, copy)
+    return active(layout, scoped([*far.setup, *near.setup], lines))
+
+
+def _check_contiguous(cx: Context, slot: tir.Slot, layout: Layout, part: Pieces) -> None:
+    """The elements of a piece, neighbours in global memory, must be neighbours in shared memory too."""
+    shared = cx.kernel.buffer(slot.buffer).layout
+    origins = np.array(layout.register_origins()).reshape(layout.registers, layout.rank)[part.registers]
+    axes = [origins[..., a] for a in range(layout.rank)]
+    axes = axes[::-1] if slot.transposed else axes
+    offsets = byte_offsets(shared, tuple(c + o for c, o in zip(axes, slot.origin, strict=True)))
+    steps = np.arange(part.registers.shape[-1]) * shared.size
+    if not np.array_equal(offsets - offsets[..., :1], np.broadcast_to(steps, offsets.shape)):
+        raise NotEmittable(
+            what=f"cp_async into {slot.buffer}: a piece is not contiguous in shared memory",
+            advice="copy fewer bytes at a time, or swizzle with a larger base",
+        )
+
+
+def emit_ld_shared(cx: Context, s: tir.LdShared) -> list[str]:
+    layout, dtype, part, near = _shared_side(cx, s.src, s.dst, s.bytes)
+
+    def load(forms: Forms) -> list[str]:
+        return _load(cx, s.dst, dtype, part, forms, f"ld_shared_{_suffix(dtype, s.bytes)}", near.address(forms))
+
+    return active(layout, scoped(near.setup, cx.unrolled({**part.values, **near.values}, load)))
+
+
+def emit_st_shared(cx: Context, s: tir.StShared) -> list[str]:
+    layout, dtype, part, near = _shared_side(cx, s.dst, s.src, s.bytes)
+
+    def store(forms: Forms) -> list[str]:
+        return _store(cx, s.src, dtype, part, forms, f"st_shared_{_suffix(dtype, s.bytes)}", near.address(forms))
+
+    return active(layout, scoped(near.setup, cx.unrolled({**part.values, **near.values}, store)))
+
+
+def _shared_side(cx: Context, slot: tir.Slot, register: str, bytes: int) -> tuple[Layout, DType, Pieces, SharedAccess]:
+    layout = cx.register_layout(register)
+    dtype = cx.kernel.register(tir.Name(register)).dtype
+    part = pieces(layout, slot_axis(slot, layout), max(bytes // dtype.size, 1), f"access to {slot.buffer}")
+    hint = str(cx.kernel.register(tir.Name(register)).layout) + "_t" * slot.transposed
+    return layout, dtype, part, shared_access(cx, slot, (*layout.lane, *layout.warp), part.coords, hint)
+
+
+def emit_ld_global(cx: Context, s: tir.LdGlobal) -> list[str]:
+    layout, dtype, part, far = _global_side(cx, s.src, s.dst, s.bytes)
+    suffix = _suffix(dtype, s.bytes)
+
+    def load(forms: Forms) -> list[str]:
+        lines = _load(cx, s.dst, dtype, part, forms, f"ld_global_{suffix}", far.pointer(forms))
+        if not far.bounded:
+            return lines
+        if far.whole:
+            zero = _zero(cx, s.dst, dtype, part, forms)
+            return [*guarded(far.inside(forms), lines)[:-1], "} else {", *("  " + line for line in zero), "}"]
+        group = part.registers.shape[-1]
+        single = _single(part)
+        element: list[str] = []
+        for i in range(group):
+            one = {**forms, "r0": _register(part, forms, i)}
+            load_one = _load(
+                cx, s.dst, dtype, single, one, f"ld_global_{_suffix(dtype, dtype.size)}", far.pointer(forms, i)
+            )
+            zero_one = _zero(cx, s.dst, dtype, single, one)
+            element += [
+                *guarded(far.inside(forms, None, i), load_one)[:-1],
+                "} else {",
+                *("  " + z for z in zero_one),
+                "}",
+            ]
+        return _whole_or_elements(far, forms, group, lines, element)
+
+    return active(layout, scoped(far.setup, cx.unrolled({**part.values, **far.values}, load)))
+
+
+def emit_st_global(cx: Context, s: tir.StGlobal) -> list[str]:
+    layout, dtype, part, far = _global_side(cx, s.dst, s.src, s.bytes)
+
+    def store(forms: Forms) -> list[str]:
+        lines = _store(cx, s.src, dtype, part, forms, f"st_global_{_suffix(dtype, s.bytes)}", far.pointer(forms))
+        if far.whole:
+            return guarded(far.inside(forms), lines)
+        group = part.registers.shape[-1]
+        element: list[str] = []
+        for i in range(group):
+            one = {**forms, "r0": _register(part, forms, i)}
+            call = f"st_global_{_suffix(dtype, dtype.size)}"
+            store_one = _store(cx, s.src, dtype, _single(part), one, call, far.pointer(forms, i))
+            element += guarded(far.inside(forms, None, i), store_one)
+        return _whole_or_elements(far, forms, group, lines, element)
+
+    return active(layout, scoped(far.setup, cx.unrolled({**part.values, **far.values}, store)))
+
+
+def _global_side(
+    cx: Context, window: tir.Window, register: str, bytes: int
+) -> tuple[Layout, DType, Pieces, GlobalAccess]:
+    layout = cx.register_layout(register)
+    declared = cx.kernel.register(tir.Name(register))
+    group = max(bytes // declared.dtype.size, 1)
+    part = pieces(layout, layout.rank - 1, group, f"access to {window.tensor}")
+    return layout, declared.dtype, part, global_access(cx, window, layout, part.coords, group, declared.layout)
+
+
+def _whole_or_elements(far: GlobalAccess, forms: Forms, group: int, whole: list[str], elements: list[str]) -> list[str]:
+    """The wide access where the bounds hold for the whole piece, else one access per element."""
+    lines = guarded(far.inside(forms, None, group - 1), whole)
+    return [*lines[:-1], "} else {", *("  " + line for line in elements), "}"]
+
+
+# ---------------------------------------------------------------------------------------------- register operands
+
+
+def _suffix(dtype: DType, bytes: int) -> str:
+    """The wrapper's element type and vector width."""
+    if bytes == 2:
+        return "b16"
+    count = bytes // 4
+    return ("f32" if dtype.size == 4 else "b32") + (f"x{count}" if count > 1 else "")
+
+
+def _packed(part: Pieces) -> bool:
+    """Whether each group lies in consecutive registers that start a word."""
+    group = part.registers.shape[-1]
+    consecutive = np.array_equal(
+        part.registers - part.registers[..., :1], np.broadcast_to(np.arange(group), part.registers.shape)
+    )
+    return consecutive and (group > 1 and not (part.registers[..., 0] % 2).any())
+
+
+def _consecutive(part: Pieces) -> bool:
+    group = np.arange(part.registers.shape[-1])
+    return np.array_equal(part.registers - part.registers[..., :1], np.broadcast_to(group, part.registers.shape))
+
+
+def _single(part: Pieces) -> Pieces:
+    return Pieces(part.registers[..., :1], part.coords)
+
+
+def _register(part: Pieces, forms: Forms, i: int) -> Affine:
+    return forms[f"r{i}"]
+
+
+def _direct(cx: Context, register: str, dtype: DType, part: Pieces, forms: Forms) -> str | None:
+    """C++ pointer to the registers of a group where they lie as memory has them."""
+    name = cx.name("register", register)
+    if dtype.size == 4:
+        return f"{name} + {factor(str(forms['r0']))}".removesuffix(" + 0") if _consecutive(part) else None
+    return f"{name} + {factor(str(forms['r0'].halves()))}".removesuffix(" + 0") if _packed(part) else None
+
+
+def _load(cx: Context, register: str, dtype: DType, part: Pieces, forms: Forms, call: str, at: str) -> list[str]:
+    direct = _direct(cx, register, dtype, part, forms)
+    if direct:
+        return [f"{call}({direct}, {at});"]
+    name = cx.name("register", register)
+    group = part.registers.shape[-1]
+    if dtype.size == 4:
+        moves = [f"{name}[{forms[f'r{i}']}] = v[{i}];" for i in range(group)]
+        return [f"f32 v[{group}];", f"{call}(v, {at});", *moves]
+    moves = [f"set_half({name}, {forms[f'r{i}']}, get_half(v, {i}));" for i in range(group)]
+    return [f"u32 v[{max(group // 2, 1)}];", f"{call}(v, {at});", *moves]
+
+
+def _store(cx: Context, register: str, dtype: DType, part: Pieces, forms: Forms, call: str, at: str) -> list[str]:
+    direct = _direct(cx, register, dtype, part, forms)
+    if direct:
+        return [f"{call}({at}, {direct});"]
+    name = cx.name("register", register)
+    group = part.registers.shape[-1]
+    if dtype.size == 4:
+        values = ", ".join(f"{name}[{forms[f'r{i}']}]" for i in range(group))
+        return [f"const f32 v[{group}] = {{{values}}};", f"{call}({at}, v);"]
+    halves = [f"get_half({name}, {forms[f'r{i}']})" for i in range(group)]
+    words = [f"pair({a}, {b})" for a, b in zip(halves[::2], halves[1::2], strict=True)] if group > 1 else halves
+    return [f"const u32 v[{len(words)}] = {{{', '.join(words)}}};", f"{call}({at}, v);"]
+
+
+def _zero(cx: Context, register: str, dtype: DType, part: Pieces, forms: Forms) -> list[str]:
+    name = cx.name("register", register)
+    group = part.registers.shape[-1]
+    if dtype.size == 4:
+        return [f"{name}[{forms[f'r{i}']}] = 0.0f;" for i in range(group)]
+    if _packed(part):
+        return [f"{name}[{forms['r0'].halves() + i}] = 0;" for i in range(group // 2)]
+    return [f"set_half({name}, {forms[f'r{i}']}, 0);" for i in range(group)]

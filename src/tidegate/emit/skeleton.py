@@ -1,0 +1,215 @@
+"""A kernel's CUDA C++: header, signature, CTA index, declarations, body."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from tidegate.emit.context import Context
+from tidegate.emit.elementwise import emit_cast, emit_fill, emit_map, emit_move
+from tidegate.emit.header import header_for
+from tidegate.emit.matrix import emit_ldmatrix, emit_mma
+from tidegate.emit.memory import emit_cp_async, emit_ld_global, emit_ld_shared, emit_st_global, emit_st_shared
+from tidegate.emit.syncs import (
+    emit_advance,
+    emit_bar_sync,
+    emit_cp_commit,
+    emit_cp_wait,
+    emit_sync_block,
+    emit_sync_warp,
+    slot_names,
+)
+from tidegate.errors import NotEmittable, NotEmitted
+from tidegate.ir import tir
+from tidegate.ir.text import print_stmt
+
+EMITTERS: Mapping[type[tir.Instruction], Callable[[Context, Any], list[str]]] = {
+    tir.CpAsync: emit_cp_async,
+    tir.LdGlobal: emit_ld_global,
+    tir.StGlobal: emit_st_global,
+    tir.LdShared: emit_ld_shared,
+    tir.StShared: emit_st_shared,
+    tir.LdMatrix: emit_ldmatrix,
+    tir.Mma: emit_mma,
+    tir.Fill: emit_fill,
+    tir.Map: emit_map,
+    tir.Cast: emit_cast,
+    tir.Move: emit_move,
+    tir.Advance: emit_advance,
+    tir.CpCommit: emit_cp_commit,
+    tir.CpWait: emit_cp_wait,
+    tir.SyncWarp: emit_sync_warp,
+    tir.SyncBlock: emit_sync_block,
+    tir.BarSync: emit_bar_sync,
+}
+"""One emitter per instruction; an instruction that is not here is refused."""
+
+BAND = 8
+"""Rows of CTAs that are walked together, column by column."""
+
+
+def emit(kernel: tir.Kernel) -> str:
+    """CUDA C++ of a kernel, complete and without includes: ``extern "C" __global__ void <kernel name>``, taking a pointer
+    per parameter, then an int per size that is not fixed. Launch it with a one-dimensional grid of the product of the
+    grid extents, ``kernel.threads`` threads and ``kernel.smem`` bytes of dynamic shared memory.
+
+    The linear CTA index is mapped to the grid axes by the text itself: last axis fastest, except that the last two axes
+    are walked in bands of BAND rows, column by column, so that CTAs that run at one time share rows and columns of their
+    operands in L2. It is a bijection for every grid.
+
+    Raises NotEmitted for instructions that are not supported yet, NotEmittable for layouts an instruction cannot have.
+    """
+    if kernel.roles:
+        raise NotEmitted(instruction="roles", text=f"kernel {kernel.name}")
+    for name, layout in kernel.layouts:
+        if layout.threads != kernel.threads:
+            raise NotEmittable(
+                what=f"layout {name} is of {layout.threads} threads, kernel {kernel.name} has {kernel.threads}",
+                advice="give every layout as many warp bits as the kernel has warps",
+            )
+    cx = Context(kernel)
+    # Names that the kernel's callers and readers know come first, so that they stay what they are.
+    entry = cx.name("kernel", kernel.name)
+    params = [_param(cx, p) for p in kernel.params]
+    params += [f"int {cx.name('size', d.name)}" for d in kernel.dims if d.value is None]
+    body = [*_grid(cx), *_top_level(cx, kernel.body)]
+    body = [*_declarations(cx, body), *body]
+    signature = f'extern "C" __global__ void __launch_bounds__({kernel.threads}) {entry}({", ".join(params)}) {{'
+    text = "\n".join([*_wrapped(signature), *("  " + line if line else "" for line in body), "}"])
+    title = f"// {kernel.name}: {kernel.warps} warps, {kernel.smem} bytes of shared memory, for {kernel.target}."
+    return f"{title}\n\n{header_for(text)}\n\n{text}\n"
+
+
+def _param(cx: Context, p: tir.Param) -> str:
+    return f"{'' if p.output else 'const '}{p.dtype}* {cx.name('param', p.name)}"
+
+
+def _wrapped(signature: str) -> Iterable[str]:
+    if len(signature) <= 118:
+        return [signature]
+    head, tail = signature.rsplit(f") ", 2)[0] if False else signature.split(") ", 1)
+    return [f"{head})", f"{tail}"] if len(tail) <= 118 else [f"{head})", *_wrapped_parameters(tail)]
+
+
+def _wrapped_parameters(text: str) -> list[str]:
+    name, rest = text.split("(", 1)
+    lines = [f"{name}("]
+    for item in rest.split(", "):
+        if len(lines) > 1 and len(lines[-1]) + len(item) < 110:
+            lines[-1] += f" {item},"
+        else:
+            lines.append(f"    {item},")
+    lines[-1] = lines[-1].removesuffix(",")
+    return lines
+
+
+# ---------------------------------------------------------------------------------------------- body
+
+
+def _top_level(cx: Context, body: tuple[tir.Stmt, ...]) -> list[str]:
+    """The body's statements, each after the per-thread values that it needs and that nothing before it did."""
+    out = []
+    for stmt in body:
+        lines = _statement(cx, stmt)
+        out += [*cx.take_declarations(), *lines]
+    return out
+
+
+def _statement(cx: Context, stmt: tir.Stmt) -> list[str]:
+    comment = f"  // line {stmt.line}" if stmt.line else ""
+    if isinstance(stmt, tir.For):
+        index, start, stop = cx.name("size", stmt.index), cx.cpp(stmt.start), cx.cpp(stmt.stop)
+        head = f"for (int {index} = {start}; {index} < {stop}; ++{index}) {{{comment}"
+        return ["#pragma unroll 1", head, *_nested(cx, stmt.body), "}"]
+    if isinstance(stmt, tir.If):
+        return [f"if ({cx.cpp(stmt.condition)}) {{{comment}", *_nested(cx, stmt.body), "}"]
+    emitter = EMITTERS.get(type(stmt)) if isinstance(stmt, tir.Instruction) else None
+    if emitter is None:
+        raise NotEmitted(instruction=type(stmt).__name__, text=print_stmt(stmt).splitlines()[0])
+    return [f"// {print_stmt(stmt)}", *emitter(cx, stmt)]
+
+
+def _nested(cx: Context, body: tuple[tir.Stmt, ...]) -> list[str]:
+    return ["  " + line for stmt in body for line in _statement(cx, stmt)]
+
+
+# ---------------------------------------------------------------------------------------------- declarations
+
+
+def _grid(cx: Context) -> list[str]:
+    """The linear CTA index, taken apart."""
+    axes = cx.kernel.grid
+    names = [cx.name("size", a.name) for a in axes]
+    if not axes:
+        return []
+    if len(axes) == 1:
+        return [f"const int {names[0]} = blockIdx.x;"]
+    extents = [cx.cpp(a.extent) for a in axes]
+    rows, columns = cx.fresh("rows"), cx.fresh("columns")
+    lines = [f"const int {rows} = {extents[-2]}, {columns} = {extents[-1]};", "int cta = blockIdx.x;"]
+    if len(axes) > 2:
+        lines += [f"int outer = cta / ({rows} * {columns});", f"cta %= {rows} * {columns};"]
+        for name, extent in zip(reversed(names[1:-2]), reversed(extents[1:-2]), strict=True):
+            lines += [f"const int {name} = outer % ({extent});", f"outer /= {extent};"]
+        lines.append(f"const int {names[0]} = outer;")
+    return [
+        f"// CTAs go down the columns of bands of {BAND} rows: those that run together share operands in L2.",
+        *lines,
+        f"const int band = cta / ({BAND} * {columns}) * {BAND}, height = min({BAND}, {rows} - band);",
+        f"cta %= {BAND} * {columns};",
+        f"const int {names[-2]} = band + cta % height, {names[-1]} = cta / height;",
+    ]
+
+
+def _declarations(cx: Context, body: list[str]) -> list[str]:
+    """What the body uses: sizes, thread indices, rings, registers."""
+    used = set(re.findall(r"\w+", "\n".join(re.sub(r"//.*", "", line) for line in body)))
+    k = cx.kernel
+    lines = []
+    sizes = [(cx.name("size", d.name), d.value) for d in k.dims if d.value is not None]
+    fixed = [f"{name} = {value}" for name, value in sizes if name in used]
+    if fixed:
+        lines.append(f"constexpr int {', '.join(fixed)};")
+    if "tid" in used:
+        lines.append("const int tid = threadIdx.x;")
+    if "warp" in used:
+        lines.append("const int warp = threadIdx.x / 32;")
+    lines += _buffers(cx)
+    for r in k.registers:
+        name, count = cx.name("register", r.name), cx.layouts[r.layout].registers
+        if name in used:
+            form = f"f32 {name}[{count}];" if r.dtype.size == 4 else f"u32 {name}[{(count + 1) // 2}];"
+            lines.append(f"{form}  // {r.dtype} in layout {r.layout}")
+    return lines
+
+
+def _buffers(cx: Context) -> list[str]:
+    k = cx.kernel
+    if not k.buffers:
+        return []
+    lines = [
+        "extern __shared__ __align__(1024) unsigned char smem[];",
+        "const u32 shared = shared_address(smem);",
+    ]
+    slots = []
+    for b in k.buffers:
+        shape = " x ".join(map(str, b.shape))
+        lines.append(f"// {b.name}: {b.stages} x [{shape}] {b.dtype}" + _swizzle(b))
+        first = cx.name("first", f"{b.name}_first")
+        cursors = [str(c.name) for c in k.cursors if b.name in cx.slots[str(c.name)]]
+        constants = [f"{first} = {b.offset}"]
+        for cursor in cursors:
+            at, _, last, stride = slot_names(cursor, str(b.name))
+            slots.append(f"u32 {cx.name(*at)} = shared + {first};")
+            depth = next(c.depth for c in k.cursors if c.name == cursor)
+            if cursor == cursors[0]:
+                constants.append(f"{cx.name(*stride)} = {b.stride}")
+                constants.append(f"{cx.name(*last)} = {first} + {depth - 1} * {cx.name(*stride)}")
+        lines.append(f"constexpr u32 {', '.join(constants)};")
+    return [*lines, *slots]
+
+
+def _swizzle(b: tir.Buffer) -> str:
+    s = b.swizzle
+    return f", swizzle {s.bits},{s.base},{s.shift}" if s.bits else ""

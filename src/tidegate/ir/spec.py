@@ -1,0 +1,413 @@
+"""The executable specification of legal TIR: what every kernel must keep, whoever wrote it.
+
+:func:`verify` looks at a kernel alone: names, shapes, types, widths, alignment, capacity, and who may execute what.
+Whether its accesses are ordered is another question, answered by :mod:`tidegate.check`. Buffers may share bytes; that
+too is a question of order.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
+from typing import Any
+
+from tidegate.errors import IllegalTir
+from tidegate.ir import tir
+from tidegate.ir.expr import Bin, Expr, Int, evaluate, symbols
+from tidegate.ir.layout import Layout
+from tidegate.ir.rules import Tables, elementwise_arities, statement_problems
+from tidegate.ir.text import RESERVED, SECTIONS, TEMPLATES, kinds_of, print_declaration, print_header, print_stmt
+
+SMEM_LIMIT = 232448
+"""Largest shared memory of a CTA on any target: 227 KiB (CUDA C++ Programming Guide, "Compute Capabilities")."""
+
+MAX_ELEMENTS = 4096
+"""Per thread of a layout: 32 lanes of so many 2-byte elements fill more than the shared memory."""
+
+MAX_PERIOD_BITS = 16
+"""Of a swizzle; its period aligns the slots, so it is far below the shared memory."""
+
+# What a field of type Name refers to: a declared thing, or one of a few words.
+REFERENCES = {
+    "dst": "register",
+    "src": "register",
+    "a": "register",
+    "b": "register",
+    "c": "register",
+    "d": "register",
+    "args": "register",
+    "layout": "layout",
+    "barrier": "mbarrier",
+    "cursor": "cursor",
+    "role": "role",
+}
+WORDS: dict[str, Callable[[], tuple[str, ...]]] = {
+    "op": lambda: tuple(elementwise_arities()),
+    "shape": lambda: ("m16n8k16",),
+    "space": lambda: ("shared", "global"),
+    "what": lambda: ("read", "done"),
+}
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+@dataclass(frozen=True)
+class Violation:
+    """``where`` is the line of a declaration, or index path and line of a statement; ``message`` says what is wrong."""
+
+    where: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.where}\n    {self.message}"
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A statement with its index path in the body, the loop indices in scope and the role that executes it."""
+
+    stmt: tir.Stmt
+    path: tuple[int, ...]
+    indices: tuple[str, ...]
+    role: tir.Name | None
+
+    @property
+    def where(self) -> str:
+        return f"body{''.join(f'[{i}]' for i in self.path)}: {print_stmt(self.stmt)}"
+
+
+def verify(kernel: tir.Kernel) -> list[Violation]:
+    """All violations of the first kind that has any: names, then declarations, then statements; a later kind cannot
+    be judged while an earlier one is broken. Empty for a legal kernel."""
+    places = list(placed(kernel.body))
+    for rules in (_names, _scopes, _declarations, _statements, _registers_defined):
+        if found := list(rules(kernel, places)):
+            return found
+    return []
+
+
+def ensure(kernel: tir.Kernel) -> None:
+    """Raises IllegalTir with all violations when there are any."""
+    if found := verify(kernel):
+        raise IllegalTir(
+            kernel=kernel.name, count=len(found), violations="\n".join(f"  {v}" for v in found), found=found
+        )
+
+
+def placed(
+    body: tuple[tir.Stmt, ...],
+    path: tuple[int, ...] = (),
+    indices: tuple[str, ...] = (),
+    role: tir.Name | None = None,
+) -> Iterator[Placed]:
+    """All statements in textual order, bodies included."""
+    for number, stmt in enumerate(body):
+        yield Placed(stmt, (*path, number), indices, role)
+        if isinstance(stmt, tir.For):
+            yield from placed(stmt.body, (*path, number), (*indices, stmt.index), role)
+        elif isinstance(stmt, tir.If):
+            yield from placed(stmt.body, (*path, number), indices, role)
+        elif isinstance(stmt, tir.InRole):
+            yield from placed(stmt.body, (*path, number), indices, stmt.role)
+
+
+# ---------------------------------------------------------------------------------------------- names
+
+
+def _declared(kernel: tir.Kernel) -> Iterator[tuple[str, str, str]]:
+    """Kind, name and line of every declaration."""
+    for section, cls in SECTIONS.items():
+        kind = TEMPLATES[cls].split()[0]
+        for item in getattr(kernel, section):
+            yield kind, item[0] if isinstance(item, tuple) else item.name, print_declaration(item)
+
+
+def _names(kernel: tir.Kernel, places: list[Placed]) -> Iterator[Violation]:
+    """Names are well formed and unique, and refer to things of the right kind."""
+    kinds: dict[str, str] = {}
+    for kind, name, where in _declared(kernel):
+        if name in kinds:
+            yield Violation(where, f"{name!r} is declared twice, as {kinds[name]} and as {kind}")
+        kinds.setdefault(name, kind)
+        yield from _well_formed(name, where)
+    for name in (kernel.name, kernel.target):
+        yield from _well_formed(name, print_header(kernel))
+    for register in kernel.registers:
+        yield from _refers(register.layout, "layout", kinds, print_declaration(register))
+    for place in places:
+        if isinstance(place.stmt, tir.For):
+            yield from _well_formed(place.stmt.index, place.where)
+            if place.stmt.index in (*place.indices, *kinds):
+                yield Violation(place.where, f"the loop index {place.stmt.index!r} hides another name")
+        if isinstance(place.stmt, tir.Sync) and place.stmt.id:
+            yield from _well_formed(place.stmt.id, place.where)
+        for name, kind in references(place.stmt):
+            if kind in WORDS:
+                if name not in WORDS[kind]():
+                    yield Violation(place.where, f"{kind} {name!r} is none of {', '.join(WORDS[kind]())}")
+            else:
+                yield from _refers(name, kind, kinds, place.where)
+
+
+def references(stmt: tir.Stmt) -> Iterator[tuple[str, str]]:
+    """The names that a statement uses outside expressions, each with the kind of thing (or word) it must be."""
+    kinds = kinds_of(type(stmt))
+    for f in fields(stmt):
+        value = getattr(stmt, f.name)
+        if isinstance(value, tir.Slot):
+            yield value.buffer, "buffer"
+            if value.cursor is not None:
+                yield value.cursor, "cursor"
+        elif isinstance(value, tir.Window):
+            yield value.tensor, "param"
+        elif kinds[f.name] in ("name", "args") and not (isinstance(stmt, tir.For) and f.name == "index"):
+            kind = f.name if f.name in WORDS else REFERENCES[f.name]
+            for name in value if isinstance(value, tuple) else (value,):
+                if isinstance(name, str):
+                    yield name, kind
+
+
+def _refers(name: str, kind: str, kinds: dict[str, str], where: str) -> Iterator[Violation]:
+    found = kinds.get(name)
+    if found is None:
+        known = ", ".join(n for n, k in kinds.items() if k == kind) or "none"
+        yield Violation(where, f"no {kind} {name!r} is declared (declared: {known})")
+    elif found != kind:
+        yield Violation(where, f"{name!r} is a {found}, and a {kind} is needed")
+
+
+def _well_formed(name: str, where: str) -> Iterator[Violation]:
+    if not _NAME.fullmatch(name) or name in RESERVED:
+        yield Violation(
+            where, f"{name!r} is no name: letters, digits and _, no digit first, not {' or '.join(RESERVED)}"
+        )
+
+
+def _scopes(kernel: tir.Kernel, places: list[Placed]) -> Iterator[Violation]:
+    """Expressions use names in scope, and divide by what is positive."""
+    dims: set[str] = {d.name for d in kernel.dims}
+    axes: set[str] = {a.name for a in kernel.grid}
+    for param in kernel.params:
+        for extent in param.shape:
+            yield from _in_scope(extent, dims, set(), print_declaration(param))
+    for axis in kernel.grid:
+        yield from _in_scope(axis.extent, dims, set(), print_declaration(axis))
+    for place in places:
+        for e in _expressions(place.stmt):
+            yield from _in_scope(e, dims, axes | set(place.indices), place.where)
+
+
+def _in_scope(e: Expr, dims: set[str], others: set[str], where: str) -> Iterator[Violation]:
+    for name in dict.fromkeys(symbols(e)):
+        if name not in dims | others:
+            known = ", ".join(sorted(dims | others)) or "none"
+            yield Violation(
+                where, f"{name!r} in {e} is not in scope (sizes, and in the body grid axes and indices: {known})"
+            )
+    for divisor in _divisors(e):
+        if not _positive(divisor, dims):
+            yield Violation(where, f"{e} divides by {divisor}, which is not surely positive")
+
+
+def _positive(e: Expr, dims: set[str]) -> bool:
+    """Whether e is at least 1 for all sizes, which are themselves at least 1."""
+    if isinstance(e, Bin):
+        if e.op in ("+", "*", "min", "cdiv"):
+            return _positive(e.a, dims) and _positive(e.b, dims)
+        return e.op == "max" and (_positive(e.a, dims) or _positive(e.b, dims))
+    return e.value > 0 if isinstance(e, Int) else e.name in dims
+
+
+def _divisors(e: Expr) -> Iterator[Expr]:
+    if isinstance(e, Bin):
+        if e.op in ("/", "%", "cdiv"):
+            yield e.b
+        yield from _divisors(e.a)
+        yield from _divisors(e.b)
+
+
+def _expressions(stmt: tir.Stmt) -> Iterator[Expr]:
+    for f in fields(stmt):
+        value = getattr(stmt, f.name)
+        if isinstance(value, Expr):
+            yield value
+        elif isinstance(value, tir.Window):
+            yield from value.origin
+            yield from (b for b in value.bounds if b is not None)
+
+
+# ---------------------------------------------------------------------------------------------- declarations
+
+
+def _declarations(kernel: tir.Kernel, places: list[Placed]) -> Iterator[Violation]:
+    """Every declaration is possible by itself, and they fit into the shared memory together."""
+    header = print_header(kernel)
+    if not 1 <= kernel.warps <= 32 or kernel.warps & (kernel.warps - 1):
+        yield Violation(header, f"warps {kernel.warps} is no power of two from 1 to 32")
+    if not 0 <= kernel.smem <= SMEM_LIMIT:
+        yield Violation(header, f"smem {kernel.smem} is not within 0 .. {SMEM_LIMIT}, the most that a CTA can have")
+    for section, problems in PROBLEMS.items():
+        for item in getattr(kernel, section):
+            yield from (Violation(print_declaration(item), p) for p in problems(kernel, item))
+
+
+def _dim_problems(kernel: tir.Kernel, dim: tir.Dim) -> Iterator[str]:
+    if dim.value is not None and dim.value < 1:
+        yield "a size is at least 1"
+    if dim.multiple < 1:
+        yield "the known factor is at least 1"
+    elif dim.value is not None and dim.value % dim.multiple:
+        yield f"{dim.value} is no multiple of {dim.multiple}"
+
+
+def _param_problems(kernel: tir.Kernel, param: tir.Param) -> Iterator[str]:
+    if param.align < param.dtype.size or param.align & (param.align - 1):
+        yield f"align must be a power of two of at least {param.dtype.size}, the size of {param.dtype}"
+        return
+    fixed: dict[str, int] = {d.name: d.value for d in kernel.dims if d.value is not None}
+    pitch = param.dtype.size
+    for axis in range(len(param.shape) - 1, 0, -1):
+        if any(name not in fixed for name in symbols(param.shape[axis])):
+            return  # a condition on launch arguments, tested at launch
+        pitch *= evaluate(param.shape[axis], fixed)
+        if pitch % param.align:
+            yield f"the stride of axis {axis - 1} is {pitch} bytes, no multiple of align {param.align}"
+
+
+def _layout_problems(kernel: tir.Kernel, item: tuple[str, Layout]) -> Iterator[str]:
+    layout = item[1]
+    if not layout.rank:
+        yield "a tile has at least one axis"
+        return
+    if problems := layout.problems():
+        yield from problems
+        return
+    if 1 << len(layout.warp) != kernel.warps:
+        yield f"{len(layout.warp)} warp bits make {1 << len(layout.warp)} warps, the kernel has {kernel.warps}"
+    if layout.registers > MAX_ELEMENTS:
+        yield f"each thread would hold {layout.registers} elements; {MAX_ELEMENTS} are the limit"
+
+
+def _buffer_problems(kernel: tir.Kernel, buffer: tir.Buffer) -> Iterator[str]:
+    if not buffer.shape or min(buffer.shape) < 1 or buffer.stages < 1 or buffer.offset < 0:
+        yield "shape and stages are at least 1, and the offset at least 0"
+        return
+    s = buffer.swizzle
+    if min(s.bits, s.base, s.shift) < 0 or s.bits + s.base + s.shift > MAX_PERIOD_BITS:
+        yield f"the swizzle's numbers are at least 0 and at most {MAX_PERIOD_BITS} together"
+        return
+    if s.shift < s.bits:
+        yield f"the swizzle's shift {s.shift} is below its bits {s.bits}: source and target bits overlap"
+    size = buffer.layout.bytes
+    if s.bits and size % (1 << (s.base + s.bits)):
+        yield f"the swizzle moves bytes within blocks of {1 << (s.base + s.bits)}, the tile has {size}: no multiple"
+    align = max(16, s.period)
+    for what, value in (("offset", buffer.offset), ("stride", buffer.stride if buffer.stages > 1 else 0)):
+        if value % align:
+            yield f"{what} {value} is no multiple of {align}: slots are aligned to 16 bytes and the swizzle's period"
+    if buffer.stride < size:
+        yield f"stride {buffer.stride} is below the {size} bytes of a tile"
+    elif buffer.end > kernel.smem:
+        yield f"the last slot ends at byte {buffer.end}, the shared memory at {kernel.smem}"
+
+
+def _mbarrier_problems(kernel: tir.Kernel, barrier: tir.Mbarrier) -> Iterator[str]:
+    if barrier.stages < 1 or not 1 <= barrier.count < 1 << 20:
+        yield "stages are at least 1 and the count is within 1 .. 2**20 - 1"
+    if barrier.offset < 0 or barrier.offset % 8:
+        yield f"an mbarrier is aligned to 8 bytes, the offset is {barrier.offset}"
+    end = barrier.offset + 8 * barrier.stages
+    if end > kernel.smem:
+        yield f"the mbarriers end at byte {end}, the shared memory at {kernel.smem}"
+    taken = [(b.name, b.offset, b.end) for b in kernel.buffers]
+    taken += [(b.name, b.offset, b.offset + 8 * b.stages) for b in kernel.barriers if b.name < barrier.name]
+    for name, start, stop in taken:
+        if start < end and barrier.offset < stop:
+            yield f"the mbarriers share bytes with {name!r}"
+
+
+def _cursor_problems(kernel: tir.Kernel, cursor: tir.Cursor) -> Iterator[str]:
+    if cursor.depth < 1:
+        yield "the depth is at least 1"
+
+
+def _role_problems(kernel: tir.Kernel, role: tir.Role) -> Iterator[str]:
+    if role.first < 0 or role.count < 1 or role.first + role.count > kernel.warps:
+        yield f"its warps {role.first} .. {role.first + role.count - 1} are not all among the kernel's {kernel.warps}"
+    if role.registers and (role.registers % 8 or not 24 <= role.registers <= 256):
+        yield "registers are a multiple of 8 from 24 to 256, or 0 (PTX ISA, setmaxnreg)"
+    for other in kernel.roles:
+        if other.name < role.name and role.first < other.first + other.count and other.first < role.first + role.count:
+            yield f"it shares warps with role {other.name!r}"
+
+
+PROBLEMS: dict[str, Callable[[tir.Kernel, Any], Iterator[str]]] = {
+    "dims": _dim_problems,
+    "params": _param_problems,
+    "layouts": _layout_problems,
+    "buffers": _buffer_problems,
+    "barriers": _mbarrier_problems,
+    "cursors": _cursor_problems,
+    "roles": _role_problems,
+}
+
+
+# ---------------------------------------------------------------------------------------------- statements
+
+
+def _statements(kernel: tir.Kernel, places: list[Placed]) -> Iterator[Violation]:
+    """Operands fit each other and the instruction; who executes it is right."""
+    tables = Tables.of(kernel)
+    for place in places:
+        yield from (Violation(place.where, p) for p in statement_problems(tables, place.stmt))
+        yield from (Violation(place.where, p) for p in _participant_problems(tables, place))
+    warps: dict[int, tuple[int, ...]] = {}
+    for place in places:
+        if isinstance(place.stmt, tir.BarSync):
+            first = warps.setdefault(place.stmt.barrier, place.stmt.warps)
+            if first != place.stmt.warps:
+                message = (
+                    f"barrier {place.stmt.barrier} is used for warps {_commas(first)} above: a barrier keeps its warps"
+                )
+                yield Violation(place.where, message)
+
+
+def _participant_problems(tables: Tables, place: Placed) -> Iterator[str]:
+    stmt = place.stmt
+    if place.role is None:
+        return
+    role = tables.roles[place.role]
+    if isinstance(stmt, tir.InRole):
+        yield f"a role block stands inside that of {place.role!r}"
+    if isinstance(stmt, tir.Instruction) and stmt.by in (tir.Participants.CTA, tir.Participants.CLUSTER):
+        yield f"{stmt.by.value} must execute it, the warps of role {place.role!r} alone reach it"
+    if isinstance(stmt, (tir.BarSync, tir.BarArrive)):
+        outside = [w for w in stmt.warps if not role.first <= w < role.first + role.count]
+        if outside:
+            yield f"warps {_commas(tuple(outside))} do not belong to role {place.role!r} and never reach it"
+
+
+def _registers_defined(kernel: tir.Kernel, places: list[Placed]) -> Iterator[Violation]:
+    """A register is written before it is read: earlier in the text, in the same or an enclosing block. A block may be
+    skipped, so what it writes counts within it alone."""
+    registers = {r.name for r in kernel.registers}
+    written: dict[str, list[tuple[int, ...]]] = {name: [] for name in registers}
+    for place in places:
+        for name in _accessed(place.stmt, "reads"):
+            blocks = written.get(name)
+            if blocks is not None and not any(block == place.path[: len(block)] for block in blocks):
+                yield Violation(place.where, f"register {name!r} is read, and nothing before has surely written it")
+        for name in _accessed(place.stmt, "writes"):
+            if name in registers:
+                written[name].append(place.path[:-1])
+
+
+def _accessed(stmt: tir.Stmt, how: str) -> Iterator[str]:
+    for name in getattr(stmt, how, ()):
+        value: Any = getattr(stmt, name)
+        yield from (v for v in (value if isinstance(value, tuple) else (value,)) if isinstance(v, str))
+
+
+def _commas(values: tuple[int, ...]) -> str:
+    return ",".join(map(str, values))

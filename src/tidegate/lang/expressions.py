@@ -1,0 +1,401 @@
+"""Tile expressions: from syntax to HIR ops, with shapes and dtypes checked."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any, NoReturn
+
+from tidegate.errors import (
+    BadCall,
+    DtypeMismatch,
+    ShapeMismatch,
+    Span,
+    UnknownName,
+    UnsupportedSyntax,
+    WindowMismatch,
+    WrongDirection,
+)
+from tidegate.ir import hir
+from tidegate.ir.dtypes import BF16, DTYPES, F16, F32, DType
+from tidegate.ir.expr import Expr, Int
+from tidegate.lang import surface
+from tidegate.lang.scope import Gone, Scope, TileIndex
+from tidegate.lang.source import Source, evaluate
+
+OPERATORS: dict[type[ast.operator], str] = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div"}
+
+TILE_FUNCTIONS = {
+    f: f.__name__ for f in (surface.load, surface.dot, surface.zeros, surface.full, surface.maximum, surface.minimum)
+}
+
+
+class Expressions:
+    """Parses expressions into the ops of ``scope``."""
+
+    def __init__(self, source: Source, scope: Scope) -> None:
+        self.source = source
+        self.scope = scope
+
+    # -------------------------------------------------------------------------------------- entry points
+
+    def parse(self, node: ast.expr, name: str = "") -> Any:
+        """A tile (hir.Value) or a compile-time value; ``name`` is the variable it will be bound to."""
+        if self.static(node):
+            return evaluate(self.source, node, self.scope.constants())
+        match node:
+            case ast.Name():
+                return self.name(node)
+            case ast.BinOp():
+                return self.binary(node, name)
+            case ast.UnaryOp(op=ast.USub()):
+                return self.map("neg", [self.parse(node.operand)], self.span(node), name)
+            case ast.Call():
+                return self.call(node, name)
+            case ast.Attribute():
+                return self.attribute(node, name)
+            case ast.Subscript():
+                raise UnsupportedSyntax(
+                    self.span(node),
+                    what="a window outside tg.load and assignment",
+                    advice=f"load it: tg.load({ast.unparse(node)})",
+                )
+        raise UnsupportedSyntax(
+            self.span(node),
+            what=f"the expression {ast.unparse(node)!r}",
+            advice="use + - * /, tg.dot, tg.maximum, tg.minimum, .astype and .T on tiles",
+        )
+
+    def tile(self, node: ast.expr, what: str, name: str = "") -> hir.Value:
+        """An expression that must be a tile."""
+        value = self.parse(node, name)
+        if not isinstance(value, hir.Value):
+            raise BadCall(
+                self.span(node),
+                what=f"{what} must be a tile, {ast.unparse(node)!r} is {_describe(value)}",
+                advice="load a window with tg.load, or make a tile with tg.zeros or tg.full",
+            )
+        return value
+
+    def static(self, node: ast.expr) -> bool:
+        """Is this expression known at compile time?"""
+        for part in ast.walk(node):
+            if isinstance(part, ast.Name) and self.scope.dynamic(part.id):
+                return False
+            if isinstance(part, ast.Call) and self.function(part) is not None:
+                return False
+        return True
+
+    def function(self, node: ast.Call) -> Any:
+        """The tile function that a call names, or None."""
+        root: ast.expr = node.func
+        while isinstance(root, ast.Attribute):
+            root = root.value
+        if not isinstance(root, ast.Name) or self.scope.dynamic(root.id):
+            return None
+        names = {**self.source.names, **self.scope.constants()}
+        target = names.get(root.id)
+        for attribute in _attributes(node.func):
+            target = getattr(target, attribute, None)
+        return target if callable(target) and getattr(target, "__module__", "") == surface.__name__ else None
+
+    def span(self, node: ast.AST) -> Span:
+        return self.source.span(node)
+
+    # -------------------------------------------------------------------------------------- forms
+
+    def name(self, node: ast.Name) -> Any:
+        bound = self.scope.bindings.get(node.id)
+        if isinstance(bound, Gone):
+            raise UnknownName(
+                self.span(node), name=node.id, why=f": {bound.why}", advice="give it a value before the loop"
+            )
+        return bound
+
+    def attribute(self, node: ast.Attribute, name: str) -> Any:
+        owner = self.parse(node.value)
+        if isinstance(owner, hir.Value):
+            if node.attr == "T":
+                if len(owner.shape) != 2:
+                    raise ShapeMismatch(
+                        self.span(node), what=f".T of a tile of shape {owner.shape}", advice="transpose tiles of rank 2"
+                    )
+                result = self.scope.value(name, owner.dtype, owner.shape[::-1])
+                self.scope.ops.append(hir.Transpose(result, owner, self.span(node)))
+                return result
+            if node.attr == "dtype":
+                return owner.dtype.name
+            if node.attr == "shape":
+                return owner.shape
+        raise UnsupportedSyntax(
+            self.span(node),
+            what=f"the attribute .{node.attr} of {_describe(owner)}",
+            advice="tiles have .T, .dtype, .shape and .astype(dtype)",
+        )
+
+    def binary(self, node: ast.BinOp, name: str) -> Any:
+        if isinstance(node.op, ast.MatMult):
+            a, b = self.tile(node.left, "the left side of @"), self.tile(node.right, "the right side of @")
+            return self.dot(a, b, None, None, self.span(node), name)
+        op = OPERATORS.get(type(node.op))
+        if op is None:
+            raise UnsupportedSyntax(
+                self.span(node), what=f"the operator in {ast.unparse(node)!r}", advice="use + - * / and tg functions"
+            )
+        return self.map(op, [self.parse(node.left), self.parse(node.right)], self.span(node), name)
+
+    def call(self, node: ast.Call, name: str) -> Any:
+        span = self.span(node)
+        if isinstance(node.func, ast.Attribute) and not self.static(node.func.value):
+            owner = self.parse(node.func.value)
+            if isinstance(owner, hir.Value) and node.func.attr == "astype":
+                (dtype,) = self.arguments(node, ("dtype",))
+                return self.cast(
+                    owner, self.dtype(evaluate(self.source, dtype, self.scope.constants()), span), span, name
+                )
+            raise UnsupportedSyntax(span, what=f"the method .{node.func.attr}", advice="tiles have .astype(dtype)")
+        function = TILE_FUNCTIONS.get(self.function(node))
+        if function is None:
+            raise BadCall(
+                span,
+                what=f"{ast.unparse(node.func)} is not a tile operation, and its arguments exist only on the GPU",
+                advice="call tile operations of tg inside a kernel",
+            )
+        return getattr(self, f"call_{function}")(node, span, name)
+
+    # -------------------------------------------------------------------------------------- tile functions
+
+    def call_load(self, node: ast.Call, span: Span, name: str) -> hir.Value:
+        window_node, by, stages, to = self.arguments(node, ("window",), ("by", "stages", "to"))
+        if not isinstance(window_node, ast.Subscript):
+            raise BadCall(span, what="tg.load takes a window such as a[m, k]", advice="index a tensor parameter")
+        tensor, window = self.window(window_node)
+        if tensor.output:
+            raise WrongDirection(
+                span, what=f"{tensor.name} is a tg.Out, which is written only", advice="keep the tile in a variable"
+            )
+        count = self.constant(stages, 1)
+        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+            raise BadCall(
+                self.span(stages) if stages else span,
+                what=f"stages={count!r} is not a positive number of slots",
+                advice="use stages=1 for a single slot, stages=3 to copy two trips ahead",
+            )
+        level = self.constant(to, None)
+        if level not in (None, "shared", "registers"):
+            raise BadCall(span, what=f"to={level!r} is no memory level", advice='use to="shared" or to="registers"')
+        result = self.scope.value(name, tensor.dtype, window.shape)
+        self.scope.ops.append(hir.Load(result, window, self.instruction(by, span), count, level, span))
+        return result
+
+    def call_dot(self, node: ast.Call, span: Span, name: str) -> hir.Value:
+        a, b, c, by = self.arguments(node, ("a", "b"), ("c", "by"))
+        left, right = self.tile(a, "the first operand of tg.dot"), self.tile(b, "the second operand of tg.dot")
+        start = self.tile(c, "the accumulator of tg.dot") if c and not _is_none(c) else None
+        return self.dot(left, right, start, self.instruction(by, span), span, name)
+
+    def dot(
+        self, a: hir.Value, b: hir.Value, c: hir.Value | None, by: hir.Instruction | None, span: Span, name: str
+    ) -> hir.Value:
+        if len(a.shape) != 2 or len(b.shape) != 2 or a.shape[1] != b.shape[0]:
+            raise ShapeMismatch(
+                span,
+                what=f"tg.dot of {a.name} {a.shape} and {b.name} {b.shape}: the inner sizes differ",
+                advice="the operands are [M, K] and [K, N]; transpose one with .T if needed",
+            )
+        if a.dtype != b.dtype:
+            raise DtypeMismatch(
+                span, what=f"tg.dot of {a.name} {a.dtype} and {b.name} {b.dtype}", advice="cast one with .astype"
+            )
+        shape = (a.shape[0], b.shape[1])
+        if c is None:
+            c = self.scope.value("", F32, shape)
+            self.scope.ops.append(hir.Fill(c, 0.0, span))
+        if c.shape != shape or c.dtype != F32:
+            raise ShapeMismatch(
+                span,
+                what=f"the accumulator {c.name} is {c.dtype} {c.shape}, the product f32 {shape}",
+                advice=f'start it with tg.zeros({shape}, "f32")',
+            )
+        result = self.scope.value(name, F32, shape)
+        self.scope.ops.append(hir.Dot(result, a, b, c, by, span))
+        return result
+
+    def call_zeros(self, node: ast.Call, span: Span, name: str) -> hir.Value:
+        shape, dtype = self.arguments(node, ("shape",), ("dtype",))
+        return self.fill(shape, 0.0, dtype, span, name)
+
+    def call_full(self, node: ast.Call, span: Span, name: str) -> hir.Value:
+        shape, value, dtype = self.arguments(node, ("shape", "value"), ("dtype",))
+        return self.fill(shape, self.constant(value, 0.0), dtype, span, name)
+
+    def fill(self, shape: ast.expr, number: Any, dtype: ast.expr | None, span: Span, name: str) -> hir.Value:
+        sizes = self.constant(shape, ())
+        sizes = (sizes,) if isinstance(sizes, int) else sizes
+        if not isinstance(sizes, tuple) or not sizes or not all(isinstance(s, int) and s > 0 for s in sizes):
+            raise ShapeMismatch(
+                span, what=f"{sizes!r} is no tile shape", advice="give positive integers, e.g. (BM, BN)"
+            )
+        if isinstance(number, bool) or not isinstance(number, (int, float)):
+            raise BadCall(span, what=f"{number!r} is no number", advice="fill a tile with a compile-time number")
+        result = self.scope.value(name, self.dtype(self.constant(dtype, "f32"), span), sizes)
+        self.scope.ops.append(hir.Fill(result, float(number), span))
+        return result
+
+    def call_maximum(self, node: ast.Call, span: Span, name: str) -> Any:
+        return self.map("maximum", [self.parse(a) for a in self.arguments(node, ("a", "b")) if a], span, name)
+
+    def call_minimum(self, node: ast.Call, span: Span, name: str) -> Any:
+        return self.map("minimum", [self.parse(a) for a in self.arguments(node, ("a", "b")) if a], span, name)
+
+    # -------------------------------------------------------------------------------------- building blocks
+
+    def map(self, op: str, args: list[Any], span: Span, name: str) -> hir.Value:
+        """Elementwise op with NumPy's promotion: numbers are weak, f16 and bf16 widen to f32, never to one another."""
+        tiles = [a for a in args if isinstance(a, hir.Value)]
+        for a in args:
+            if not isinstance(a, (hir.Value, int, float)) or isinstance(a, bool):
+                raise BadCall(span, what=f"{op} of {_describe(a)}", advice="operands are tiles and numbers")
+        if len({t.shape for t in tiles}) > 1:
+            shapes = " and ".join(f"{t.name} {t.shape}" for t in tiles)
+            raise ShapeMismatch(span, what=f"{op} of {shapes}", advice="elementwise operands have one shape")
+        dtypes = {t.dtype for t in tiles}
+        if dtypes == {F16, BF16}:
+            raise DtypeMismatch(span, what=f"{op} of f16 and bf16", advice="cast one operand with .astype")
+        dtype = F32 if F32 in dtypes else tiles[0].dtype
+        operands = tuple(self.cast(a, dtype, span, "") if isinstance(a, hir.Value) else float(a) for a in args)
+        result = self.scope.value(name, dtype, tiles[0].shape)
+        self.scope.ops.append(hir.Map(result, op, operands, span))
+        return result
+
+    def cast(self, value: hir.Value, dtype: DType, span: Span, name: str) -> hir.Value:
+        if value.dtype == dtype:
+            return value
+        result = self.scope.value(name, dtype, value.shape)
+        self.scope.ops.append(hir.Cast(result, value, span))
+        return result
+
+    def window(self, node: ast.Subscript) -> tuple[hir.Tensor, hir.Window]:
+        """A window such as a[m, k] or a[r, :]."""
+        tensor = self.parse(node.value)
+        if not isinstance(tensor, hir.Tensor):
+            raise WindowMismatch(
+                self.span(node), what=f"{ast.unparse(node.value)!r} is no tensor", advice="index a tensor parameter"
+            )
+        items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        if len(items) != len(tensor.shape):
+            sizes = ", ".join(map(str, tensor.shape))
+            raise WindowMismatch(
+                self.span(node),
+                what=f"{tensor.name}[{sizes}] has {len(tensor.shape)} axes, the window has {len(items)}",
+                advice="give one tile index, or ':' for a fixed axis, per axis",
+            )
+        axes = [self.axis(tensor, number, item) for number, item in enumerate(items)]
+        return tensor, hir.Window(tensor.name, tuple(axes))
+
+    def axis(self, tensor: hir.Tensor, number: int, item: ast.expr) -> hir.Axis:
+        extent = tensor.shape[number]
+        if isinstance(item, ast.Slice) and not (item.lower or item.upper or item.step):
+            if not isinstance(extent, Int):
+                self.bad_axis(
+                    item, f"':' takes the whole axis {number} of {tensor.name}, whose size {extent} is not fixed"
+                )
+            return hir.Axis(None, extent.value, extent)
+        index = self.parse(item) if not isinstance(item, ast.Slice) else None
+        if not isinstance(index, TileIndex):
+            self.bad_axis(item, f"axis {number} of {tensor.name} is indexed by {ast.unparse(item)!r}, no tile index")
+        if index.extent != extent:
+            self.bad_axis(
+                item,
+                f"axis {number} of {tensor.name} has size {extent}, the index {index.name} runs over {index.extent}",
+            )
+        return hir.Axis(index.name, index.size, extent)
+
+    def bad_axis(self, item: ast.expr, what: str) -> NoReturn:
+        raise WindowMismatch(
+            self.span(item), what=what, advice="index each axis with the tg.tiles index of the same dimension"
+        )
+
+    def instruction(self, node: ast.expr | None, span: Span) -> hir.Instruction | None:
+        by = self.constant(node, None)
+        if by is not None and not isinstance(by, hir.Instruction):
+            raise BadCall(span, what=f"by={by!r} is no instruction", advice="use one of tidegate.cuda, e.g. cuda.mma()")
+        return by
+
+    def constant(self, node: ast.expr | None, default: Any) -> Any:
+        if node is None:
+            return default
+        if not self.static(node):
+            raise BadCall(
+                self.span(node),
+                what=f"{ast.unparse(node)!r} must be known at compile time",
+                advice="use literals, keyword-only constants and module-level names",
+            )
+        return evaluate(self.source, node, self.scope.constants())
+
+    def dtype(self, name: Any, span: Span) -> DType:
+        if name not in DTYPES:
+            raise DtypeMismatch(span, what=f"{name!r} is no dtype", advice=f"use one of {', '.join(DTYPES)}")
+        return DTYPES[name]
+
+    def extent(self, value: Any, dims: dict[str, Expr], span: Span) -> Expr:
+        """The size that tg.tiles names."""
+        if isinstance(value, str) and value in dims:
+            return dims[value]
+        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+            return Int(value)
+        raise UnknownName(
+            span,
+            name=value,
+            why=" as a dimension",
+            advice=f"tg.tiles takes one of {', '.join(dims) or 'no names'} or a non-negative integer",
+        )
+
+    def arguments(self, node: ast.Call, required: tuple[str, ...], optional: tuple[str, ...] = ()) -> list[Any]:
+        """The argument expressions by name, None where absent."""
+        names = (*required, *optional)
+        function = ast.unparse(node.func)
+        found: dict[str, ast.expr] = {}
+        if len(node.args) > len(names) or any(isinstance(a, ast.Starred) for a in node.args):
+            raise BadCall(
+                self.span(node), what=f"{function} got too many arguments", advice=f"it takes {', '.join(names)}"
+            )
+        found.update(zip(names, node.args, strict=False))
+        for keyword in node.keywords:
+            if keyword.arg not in names or keyword.arg in found:
+                raise BadCall(
+                    self.span(keyword),
+                    what=f"{function} has no free argument {keyword.arg!r}",
+                    advice=f"it takes {', '.join(names)}",
+                )
+            found[keyword.arg] = keyword.value
+        for name in required:
+            if name not in found:
+                raise BadCall(
+                    self.span(node),
+                    what=f"{function} lacks its argument {name!r}",
+                    advice=f"it takes {', '.join(names)}",
+                )
+        return [found.get(name) for name in names]
+
+
+def _attributes(node: ast.expr) -> list[str]:
+    out: list[str] = []
+    while isinstance(node, ast.Attribute):
+        out.insert(0, node.attr)
+        node = node.value
+    return out
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+def _describe(value: Any) -> str:
+    match value:
+        case hir.Value():
+            return f"the tile {value.name}"
+        case hir.Tensor():
+            return f"the tensor {value.name} (load a window of it)"
+        case TileIndex():
+            return f"the tile index {value.name}"
+    return repr(value)

@@ -1,0 +1,329 @@
+"""Kernels: from the syntax tree of a function to a HIR program."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from typing import Any
+
+from tidegate.errors import (
+    BadCall,
+    BadLoop,
+    BadSignature,
+    DtypeMismatch,
+    NeverWritten,
+    NotCarried,
+    OverlappingWrites,
+    ShapeMismatch,
+    UnsupportedSyntax,
+    WrongDirection,
+)
+from tidegate.ir import hir
+from tidegate.ir.dtypes import DTYPES
+from tidegate.ir.expr import Expr, Int, Sym
+from tidegate.lang import surface
+from tidegate.lang.expressions import OPERATORS, Expressions
+from tidegate.lang.scope import Gone, Scope, TileIndex
+from tidegate.lang.source import Signature, Source
+
+
+def parse(
+    source: Source,
+    signature: Signature,
+    constants: Mapping[str, Any],
+    sizes: Mapping[str, int],
+    multiples: Mapping[str, int],
+    warps: int,
+) -> hir.Program:
+    """The HIR of a kernel for given constants; ``sizes`` fixes dimensions, ``multiples`` says what divides others."""
+    dims = _dimensions(signature, constants)
+    tensors = _tensors(source, signature, sizes)
+    parser = _Parser(source, tensors, constants, {d: Int(sizes[d]) if d in sizes else Sym(d) for d in dims})
+    body = parser.kernel()
+    program = hir.Program(
+        name=source.name,
+        file=source.file,
+        dims=dims,
+        sizes=tuple((d, sizes[d]) for d in dims if d in sizes),
+        multiples=tuple((d, multiples[d]) for d in dims if d in multiples and d not in sizes),
+        constants=tuple(constants.items()),
+        warps=warps,
+        tensors=tensors,
+        grid=parser.scope.grid,
+        body=without_dead_ops(body),
+        span=source.span(source.tree),
+    )
+    _check_outputs(program)
+    return program
+
+
+def _dimensions(signature: Signature, constants: Mapping[str, Any]) -> tuple[str, ...]:
+    names: dict[str, None] = {}
+    for tensor, kind, span in signature.tensors:
+        for size in kind.shape:
+            if not isinstance(size, str):
+                continue
+            if not size.isidentifier() or size in constants:
+                raise BadSignature(
+                    span,
+                    what=f"size {size!r} of {tensor} is not usable as a dimension's name",
+                    advice="use an identifier that is no constant of the kernel",
+                )
+            names[size] = None
+    return tuple(names)
+
+
+def _tensors(source: Source, signature: Signature, sizes: Mapping[str, int]) -> tuple[hir.Tensor, ...]:
+    out = []
+    for name, kind, span in signature.tensors:
+        if kind.dtype not in DTYPES:
+            raise DtypeMismatch(
+                span, what=f"{kind.dtype!r} of {name} is no dtype", advice=f"use one of {', '.join(DTYPES)}"
+            )
+        bad = [s for s in kind.shape if isinstance(s, int) and (isinstance(s, bool) or s < 1)]
+        if bad:
+            raise BadSignature(span, what=f"size {bad[0]} of {name} is not positive", advice="give positive sizes")
+        shape: tuple[Expr, ...] = tuple(
+            Int(s) if isinstance(s, int) else Int(sizes[s]) if s in sizes else Sym(s) for s in kind.shape
+        )
+        out.append(hir.Tensor(name, DTYPES[kind.dtype], shape, kind.output, span))
+    return tuple(out)
+
+
+class _Parser:
+    def __init__(
+        self, source: Source, tensors: tuple[hir.Tensor, ...], constants: Mapping[str, Any], dims: dict[str, Expr]
+    ) -> None:
+        self.source = source
+        self.dims = dims
+        self.scope = Scope({**constants, **{t.name: t for t in tensors}})
+        self.expressions = Expressions(source, self.scope)
+
+    def kernel(self) -> tuple[hir.Op | hir.Loop, ...]:
+        self.block(self.source.tree.body)
+        return tuple(self.scope.ops)
+
+    def block(self, statements: list[ast.stmt]) -> None:
+        for statement in statements:
+            self.statement(statement)
+
+    def statement(self, node: ast.stmt) -> None:
+        match node:
+            case ast.Assign(targets=[target]):
+                self.assign(target, node.value)
+            case ast.AnnAssign(target=target, value=ast.expr()):
+                self.assign(target, node.value)
+            case ast.AugAssign(target=ast.Name() as target):
+                if type(node.op) not in OPERATORS:
+                    raise UnsupportedSyntax(
+                        self.source.span(node), what="this operator", advice="use += -= *= /= on tiles"
+                    )
+                read = ast.copy_location(ast.Name(target.id, ast.Load()), target)
+                value = ast.copy_location(ast.BinOp(read, node.op, node.value), node)
+                self.assign(target, value)
+            case ast.For():
+                self.loop(node)
+            case ast.Pass() | ast.Expr(value=ast.Constant(value=str())):
+                pass
+            case _:
+                self.unsupported(node)
+
+    def unsupported(self, node: ast.stmt) -> None:
+        advice = {
+            ast.If: "choose between kernels, or use tg.maximum / tg.minimum on tiles",
+            ast.While: "loop over tg.tiles(...)",
+            ast.Return: "assign to a window of a tg.Out parameter",
+            ast.Expr: "assign the result to a name or to a window",
+        }.get(type(node), "a kernel consists of assignments and for loops over tg.grid and tg.tiles")
+        name = {ast.Expr: "an expression whose value is dropped"}.get(type(node), f"{type(node).__name__!r} statement")
+        raise UnsupportedSyntax(self.source.span(node), what=name, advice=advice)
+
+    # -------------------------------------------------------------------------------------- assignment
+
+    def assign(self, target: ast.expr, value: ast.expr) -> None:
+        if isinstance(target, ast.Subscript):
+            self.store(target, value)
+            return
+        if not isinstance(target, ast.Name):
+            raise UnsupportedSyntax(
+                self.source.span(target), what="this assignment target", advice="assign to one name or to a window"
+            )
+        old = self.scope.bindings.get(target.id)
+        if isinstance(old, (hir.Tensor, TileIndex)):
+            raise BadCall(
+                self.source.span(target), what=f"{target.id} names a parameter or index", advice="choose another name"
+            )
+        result = self.expressions.parse(value, target.id)
+        if self.scope.depth and not isinstance(old, (hir.Value, type(None), Gone)) and old != result:
+            raise NotCarried(
+                self.source.span(target),
+                name=target.id,
+                what="is a compile-time value that would change from trip to trip",
+                advice="make it a tile (tg.full), or compute it from the loop index",
+            )
+        if isinstance(result, (hir.Tensor, TileIndex)):
+            raise UnsupportedSyntax(
+                self.source.span(value), what="a second name for a parameter or index", advice="use the first name"
+            )
+        self.scope.bindings[target.id] = result
+
+    def store(self, target: ast.Subscript, value: ast.expr) -> None:
+        span = self.source.span(target)
+        tensor, window = self.expressions.window(target)
+        if not tensor.output:
+            raise WrongDirection(
+                span, what=f"{tensor.name} is a tg.Tensor, which is read only", advice="declare it tg.Out to write it"
+            )
+        tile = self.expressions.tile(value, f"the value written to {tensor.name}")
+        if tile.shape != window.shape:
+            raise ShapeMismatch(
+                span,
+                what=f"the window of {tensor.name} has shape {window.shape}, the tile {tile.name} {tile.shape}",
+                advice="use tile sizes that agree, or transpose with .T",
+            )
+        if tile.dtype != tensor.dtype:
+            raise DtypeMismatch(
+                span,
+                what=f"{tensor.name} holds {tensor.dtype}, the tile {tile.name} {tile.dtype}",
+                advice=f'write {ast.unparse(value)}.astype("{tensor.dtype}")',
+            )
+        self.scope.ops.append(hir.Store(window, tile, span))
+
+    # -------------------------------------------------------------------------------------- loops
+
+    def loop(self, node: ast.For) -> None:
+        span = self.source.span(node.iter)
+        if node.orelse:
+            raise UnsupportedSyntax(self.source.span(node.orelse[0]), what="for ... else", advice="drop the else")
+        function = self.expressions.function(node.iter) if isinstance(node.iter, ast.Call) else None
+        if isinstance(node.iter, ast.Call) and function is surface.grid:
+            self.grid(node, node.iter)
+        elif isinstance(node.iter, ast.Call) and function is surface.tiles:
+            if not isinstance(node.target, ast.Name):
+                raise BadLoop(span, what="tg.tiles gives one index", advice="write: for k in tg.tiles(...):")
+            self.tile_loop(node, node.target.id, *self.tiles(node.iter))
+        else:
+            raise BadLoop(
+                span,
+                what=f"a loop over {ast.unparse(node.iter)!r}",
+                advice="loop over tg.grid(tg.tiles(...), ...) or tg.tiles(extent, size)",
+            )
+
+    def tiles(self, call: ast.Call) -> tuple[Expr, int]:
+        """Extent and tile size of a tg.tiles(...) call."""
+        span = self.source.span(call)
+        extent_node, size_node = self.expressions.arguments(call, ("extent", "size"))
+        extent = self.expressions.extent(self.expressions.constant(extent_node, None), self.dims, span)
+        size = self.expressions.constant(size_node, None)
+        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+            raise BadLoop(span, what=f"tile size {size!r}", advice="give a positive integer")
+        return extent, size
+
+    def grid(self, node: ast.For, call: ast.Call) -> None:
+        span = self.source.span(call)
+        if self.scope.depth or self.scope.grid or self.scope.ops:
+            raise BadLoop(
+                span, what="tg.grid is not the outermost statement", advice="open the kernel with its only tg.grid loop"
+            )
+        targets = node.target.elts if isinstance(node.target, ast.Tuple) else [node.target]
+        names = [t.id for t in targets if isinstance(t, ast.Name)]
+        if call.keywords or len(names) != len(targets) or len(names) != len(call.args) or not names:
+            raise BadLoop(
+                span,
+                what=f"{len(call.args)} tiles for {len(targets)} index names",
+                advice='write: for m, n in tg.grid(tg.tiles("M", BM), tg.tiles("N", BN)):',
+            )
+        axes = []
+        for name, item in zip(names, call.args, strict=True):
+            if not isinstance(item, ast.Call) or self.expressions.function(item) is not surface.tiles:
+                raise BadLoop(
+                    self.source.span(item), what="tg.grid takes tg.tiles(...)", advice="name an extent and a size"
+                )
+            extent, size = self.tiles(item)
+            self.bind_index(node, name, extent, size)
+            axes.append(hir.GridAxis(name, extent, size))
+        self.scope.grid = tuple(axes)
+        self.block(node.body)
+
+    def bind_index(self, node: ast.For, name: str, extent: Expr, size: int) -> None:
+        old = self.scope.bindings.get(name)
+        if name in self.dims or old is not None and not isinstance(old, Gone):
+            raise BadLoop(
+                self.source.span(node.target), what=f"the index name {name!r} is in use", advice="choose another name"
+            )
+        self.scope.bindings[name] = TileIndex(name, extent, size)
+
+    def tile_loop(self, node: ast.For, name: str, extent: Expr, size: int) -> None:
+        scope = self.scope
+        before = dict(scope.bindings)
+        self.bind_index(node, name, extent, size)
+        assigned = {
+            n.id for s in node.body for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+        }
+        entering = {n: v for n, v in before.items() if n in assigned and isinstance(v, hir.Value)}
+        inside = {n: scope.value(n, v.dtype, v.shape) for n, v in entering.items()}
+        scope.bindings.update(inside)
+        outer, scope.ops = scope.ops, []
+        scope.depth += 1
+        scope.loops += 1
+        loop_id = f"L{scope.loops}"
+        self.block(node.body)
+        scope.depth -= 1
+        body, scope.ops = scope.ops, outer
+        carried = []
+        for n, initial in entering.items():
+            carried.append(self.carry(node, n, initial, inside[n], scope.bindings[n]))
+        for n in scope.bindings.keys() - before.keys():
+            scope.bindings[n] = Gone("it is made inside a loop, which may run zero times")
+        scope.bindings.update({c.after.name: c.after for c in carried})
+        scope.ops.append(hir.Loop(loop_id, name, extent, size, tuple(carried), tuple(body), self.source.span(node)))
+
+    def carry(self, node: ast.For, name: str, initial: hir.Value, inside: hir.Value, yielded: Any) -> hir.Carried:
+        if not isinstance(yielded, hir.Value) or (yielded.dtype, yielded.shape) != (initial.dtype, initial.shape):
+            now = f"{yielded.dtype} {yielded.shape}" if isinstance(yielded, hir.Value) else "no tile"
+            raise NotCarried(
+                self.source.span(node),
+                name=name,
+                what=f"enters the loop as {initial.dtype} {initial.shape} and leaves a trip as {now}",
+                advice="keep the dtype and the shape, or use another name inside the loop",
+            )
+        return hir.Carried(initial, inside, yielded, self.scope.value(name, initial.dtype, initial.shape))
+
+
+def without_dead_ops(body: tuple[hir.Op | hir.Loop, ...]) -> tuple[hir.Op | hir.Loop, ...]:
+    """The body without ops whose results nothing reads (a copy that nothing reads would never be waited for)."""
+    while True:
+        used = {v.id for node in hir.walk(body) if not isinstance(node, hir.Loop) for v in hir.operands(node)}
+        for node in hir.walk(body):
+            if isinstance(node, hir.Loop):
+                used |= {v.id for c in node.carried for v in (c.initial, c.yielded)}
+        kept = _prune(body, used)
+        if kept == body:
+            return body
+        body = kept
+
+
+def _prune(body: tuple[hir.Op | hir.Loop, ...], used: set[int]) -> tuple[hir.Op | hir.Loop, ...]:
+    out: list[hir.Op | hir.Loop] = []
+    for node in body:
+        if isinstance(node, hir.Loop):
+            carried = tuple(c for c in node.carried if c.inside.id in used or c.after.id in used)
+            inner = _prune(node.body, used)
+            if inner:
+                out.append(hir.Loop(node.id, node.index, node.extent, node.size, carried, inner, node.span))
+        elif isinstance(node, hir.Store) or node.result.id in used:
+            out.append(node)
+    return tuple(out)
+
+
+def _check_outputs(program: hir.Program) -> None:
+    stores = [node for node in hir.walk(program.body) if isinstance(node, hir.Store)]
+    for tensor in program.tensors:
+        if tensor.output and not any(s.window.tensor == tensor.name for s in stores):
+            raise NeverWritten(tensor.span, tensor=tensor.name)
+    for store in stores:
+        indices = {a.index for a in store.window.axes}
+        for axis in program.grid:
+            alone = isinstance(axis.extent, Int) and axis.extent.value <= axis.size
+            if axis.index not in indices and not alone:
+                raise OverlappingWrites(store.span, tensor=store.window.tensor, index=axis.index)

@@ -1,0 +1,151 @@
+"""The state of one legalisation: names handed out, and the steps collected so far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from tidegate.errors import Span
+from tidegate.ir import hir, legal, tir
+from tidegate.ir.dtypes import DType
+from tidegate.ir.layout import Coord, Layout, Swizzle
+from tidegate.legalise.layouts import SharedAccess, choose_swizzle
+
+
+@dataclass
+class Builder:
+    """Collects steps, registers, rings and layouts; every name it returns is new and valid in TIR text."""
+
+    warps: int
+    taken: set[str]
+    layouts: dict[Layout, str] = field(default_factory=dict)
+    registers: list[tir.Register] = field(default_factory=list)
+    rings: dict[str, legal.Ring] = field(default_factory=dict)
+    accesses: dict[str, list[SharedAccess]] = field(default_factory=dict)
+    steps: list[legal.Step | legal.Loop] = field(default_factory=list)
+    step_ids: set[str] = field(default_factory=set)
+
+    def fresh(self, hint: str) -> str:
+        name, number = hint, 1
+        while name in self.taken:
+            number += 1
+            name = f"{hint}{number}"
+        self.taken.add(name)
+        return name
+
+    def layout(self, layout: Layout, hint: str) -> tir.Name:
+        if layout not in self.layouts:
+            self.layouts[layout] = self.fresh(hint)
+        return tir.Name(self.layouts[layout])
+
+    def register(self, hint: str, dtype: DType, layout: Layout, layout_hint: str = "tile") -> tir.Name:
+        name = tir.Name(self.fresh(hint))
+        self.registers.append(tir.Register(name, dtype, self.layout(layout, layout_hint)))
+        return name
+
+    def register_layout(self, name: str) -> Layout:
+        wanted = next(r.layout for r in self.registers if r.name == name)
+        return next(layout for layout, n in self.layouts.items() if n == wanted)
+
+    def ring(
+        self, hint: str, dtype: DType, shape: Coord, stages: int, loop: str | None, staged: bool, span: Span
+    ) -> str:
+        name = self.fresh(hint)
+        self.rings[name] = legal.Ring(name, dtype, shape, stages, Swizzle(), loop, staged, span)
+        self.accesses[name] = []
+        return name
+
+    def touch(self, ring: str, access: SharedAccess) -> None:
+        if access not in self.accesses[ring]:
+            self.accesses[ring].append(access)
+
+    def step(self, kind: str, instr: tir.Instruction, span: Span, fills: str | None = None) -> None:
+        """Appends a step; its id is the kind with a number when needed."""
+        step_id, number = kind, 1
+        while step_id in self.step_ids:
+            number += 1
+            step_id = f"{kind}{number}"
+        self.step_ids.add(step_id)
+        self.steps.append(legal.Step(step_id, replace(instr, line=span.line), span, fills))
+
+    def finished_rings(self) -> tuple[legal.Ring, ...]:
+        """The rings with the swizzles that their accesses want."""
+        return tuple(
+            replace(r, swizzle=choose_swizzle(r.shape, r.dtype.size, tuple(self.accesses[r.name])))
+            for r in self.rings.values()
+        )
+
+
+def use_counts(body: tuple[hir.Op | hir.Loop, ...]) -> dict[int, int]:
+    """How often each value is read (being carried into or out of a loop counts)."""
+    counts: dict[int, int] = {}
+    for node in hir.walk(body):
+        read = (
+            [v for c in node.carried for v in (c.initial, c.yielded)]
+            if isinstance(node, hir.Loop)
+            else list(hir.operands(node))
+        )
+        for value in read:
+            counts[value.id] = counts.get(value.id, 0) + 1
+    return counts
+
+
+def coalesce(body: tuple[hir.Op | hir.Loop, ...]) -> dict[int, int]:
+    """Values that may share a register with a loop-carried one: id -> id of the value ``inside`` the loop.
+
+    The value behind the loop always may. The initial value may when the loop is its only reader. The yielded value may
+    when it is made in the loop's body after the last other read of ``inside`` (its own op may read it in place).
+    """
+    counts = use_counts(body)
+    shared: dict[int, int] = {}
+    for loop in (n for n in hir.walk(body) if isinstance(n, hir.Loop)):
+        made = _definitions(loop.body)
+        yields = [c.yielded.id for c in loop.carried]
+        for c in loop.carried:
+            home = shared.get(c.inside.id, c.inside.id)
+            shared[c.inside.id] = home
+            shared[c.after.id] = home
+            if counts.get(c.initial.id) == 1 and c.initial.id not in shared and _made_beside(body, loop, c.initial.id):
+                shared[c.initial.id] = home
+            last = max(_reads(loop.body).get(c.inside.id, [-1]))
+            if c.yielded.id in made and yields.count(c.yielded.id) == 1 and last <= made[c.yielded.id]:
+                shared[c.yielded.id] = home
+                inner = next((n for n in loop.body if isinstance(n, hir.Loop) and _yields(n, c.yielded.id)), None)
+                if inner:
+                    shared[next(k.inside.id for k in inner.carried if k.after.id == c.yielded.id)] = home
+    return shared
+
+
+def _yields(loop: hir.Loop, value: int) -> bool:
+    return any(c.after.id == value for c in loop.carried)
+
+
+def _made_beside(body: tuple[hir.Op | hir.Loop, ...], loop: hir.Loop, value: int) -> bool:
+    """Is the value made by an op in the same block as the loop, so that it is made anew each time the loop starts?"""
+    if loop in body:
+        return value in _definitions(body)
+    return any(_made_beside(n.body, loop, value) for n in body if isinstance(n, hir.Loop))
+
+
+def _definitions(body: tuple[hir.Op | hir.Loop, ...]) -> dict[int, int]:
+    """Position in the body of the op or loop that makes each value."""
+    made: dict[int, int] = {}
+    for at, node in enumerate(body):
+        if isinstance(node, hir.Loop):
+            made.update({c.after.id: at for c in node.carried})
+        elif not isinstance(node, hir.Store):
+            made[node.result.id] = at
+    return made
+
+
+def _reads(body: tuple[hir.Op | hir.Loop, ...]) -> dict[int, list[int]]:
+    """Positions in the body at which each value is read, inner loops included."""
+    reads: dict[int, list[int]] = {}
+    for at, node in enumerate(body):
+        for inner in hir.walk((node,)):
+            if isinstance(inner, hir.Loop):
+                found = [v for c in inner.carried for v in (c.initial, c.yielded)]
+            else:
+                found = list(hir.operands(inner))
+            for value in found:
+                reads.setdefault(value.id, []).append(at)
+    return reads

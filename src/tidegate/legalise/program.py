@@ -1,0 +1,419 @@
+"""Legalisation: HIR to the legal program. Chooses instructions and layouts and makes every transfer explicit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import gcd
+
+from tidegate.errors import BadSchedule, CopyAlignment, NoInstruction, Span
+from tidegate.ir import hir, legal, tir
+from tidegate.ir.dtypes import BF16, F16, F32
+from tidegate.ir.expr import Expr, Int, Sym, cdiv, mul
+from tidegate.ir.layout import Layout
+from tidegate.legalise.build import Builder, coalesce
+from tidegate.legalise.classes import choose, copy_layout, staged_views, store_view_layout
+from tidegate.legalise.layouts import (
+    SharedAccess,
+    contiguous_run,
+    mma_accumulator,
+    mma_operand_a,
+    mma_operand_b,
+)
+from tidegate.target.target import Target
+
+DEFAULT_MULTIPLE = 16
+"""What is taken to divide a size that is not given (checked when the kernel is called)."""
+
+K_STEP = 16
+WIDEST = 16
+
+
+def legalise(program: hir.Program, target: Target, pointer_align: int = WIDEST) -> legal.LegalProgram:
+    """The legal program. ``pointer_align``: bytes known to divide every array's address.
+
+    Raises BadSchedule, CopyAlignment or NoInstruction at the op that cannot be realised.
+    """
+    return _Legaliser(program, target, pointer_align).run()
+
+
+@dataclass(frozen=True)
+class _Staged:
+    """Where a loaded tile lies: its ring."""
+
+    ring: str
+
+
+@dataclass
+class _Legaliser:
+    program: hir.Program
+    target: Target
+    pointer_align: int
+    build: Builder = field(init=False)
+    staged: dict[int, _Staged] = field(default_factory=dict)
+    registers: dict[int, str] = field(default_factory=dict)
+    converted: dict[tuple[int, Layout], str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        program = self.program
+        indices = {a.index for a in program.grid} | {n.index for n in hir.walk(program.body) if isinstance(n, hir.Loop)}
+        self.build = Builder(program.warps, {t.name for t in program.tensors} | set(program.dims) | indices)
+        self.multiples = {d: dict(program.multiples).get(d, DEFAULT_MULTIPLE) for d in program.dims}
+        self.multiples.update(dict(program.sizes))
+        self.align = {t.name: self.tensor_align(t) for t in program.tensors}
+
+    def run(self) -> legal.LegalProgram:
+        program = self.program
+        mechanisms = {n.result.id: self.mechanism(n) for n in hir.walk(program.body) if isinstance(n, hir.Load)}
+        self.mechanisms = mechanisms
+        in_shared = {value for value, how in mechanisms.items() if how != "registers"}
+        self.views = staged_views(program.body, in_shared)
+        self.layouts = choose(program, self.views, self.align)
+        self.shared_registers = coalesce(program.body)
+        self.block(program.body, None)
+        return legal.LegalProgram(
+            name=program.name,
+            file=program.file,
+            target=self.target.name,
+            warps=program.warps,
+            dims=self.dims(),
+            params=tuple(
+                tir.Param(tir.Name(t.name), t.dtype, t.shape, t.output, self.align[t.name]) for t in program.tensors
+            ),
+            grid=tuple(tir.GridAxis(tir.Name(a.index), cdiv(a.extent, a.size)) for a in program.grid),
+            layouts=tuple((name, layout) for layout, name in self.build.layouts.items()),
+            rings=self.build.finished_rings(),
+            registers=tuple(self.build.registers),
+            body=tuple(self.build.steps),
+            span=program.span,
+        )
+
+    def dims(self) -> tuple[tir.Dim, ...]:
+        sizes = dict(self.program.sizes)
+        return tuple(
+            tir.Dim(tir.Name(d), sizes.get(d), 1 if d in sizes else self.multiples[d]) for d in self.program.dims
+        )
+
+    # -------------------------------------------------------------------------------------- facts of tensors
+
+    def divisor(self, extent: Expr) -> int:
+        """The largest number known to divide a size (0 divides nothing but is divided by all)."""
+        if isinstance(extent, Int):
+            return extent.value
+        assert isinstance(extent, Sym)  # tensor sizes are names or numbers
+        return self.multiples[extent.name]
+
+    def tensor_align(self, tensor: hir.Tensor) -> int:
+        """Bytes, at most 16, that divide the address of every row of a tensor."""
+        align = gcd(self.pointer_align, WIDEST)
+        stride = tensor.dtype.size
+        for extent in reversed(tensor.shape[1:]):
+            stride *= self.divisor(extent)
+            align = gcd(align, stride)
+        return max(align & -align, tensor.dtype.size) if align else WIDEST
+
+    def window(self, window: hir.Window) -> tir.Window:
+        """Origins in elements; a bound wherever the last tile may reach beyond the tensor."""
+        origin = tuple(mul(Sym(a.index), a.size) if a.index else Int(0) for a in window.axes)
+        bounds = tuple(None if not a.index or self.divisor(a.extent) % a.size == 0 else a.extent for a in window.axes)
+        return tir.Window(tir.Name(window.tensor), origin, bounds)
+
+    # -------------------------------------------------------------------------------------- schedule legality
+
+    def mechanism(self, load: hir.Load) -> str:
+        """cp_async, staged (ld and st through registers) or registers."""
+        by = load.by.name if load.by else None
+        if by not in (None, "cp_async", "ld"):
+            raise BadSchedule(
+                load.span,
+                what=f"tg.load by {load.by}: plans with this instruction cannot be made yet",
+                advice="use by=cuda.cp_async() or by=cuda.ld()",
+            )
+        wants_shared = load.to == "shared" or load.stages > 1 or self.feeds_dot(load.result)
+        if by is None:
+            by = "cp_async" if wants_shared and self.align[load.window.tensor] >= 4 else "ld"
+        if by == "cp_async" and load.to == "registers":
+            raise BadSchedule(
+                load.span, what='cp.async writes shared memory, to="registers" asks for registers', advice="drop to="
+            )
+        if by == "ld" and not wants_shared:
+            return "registers"
+        if load.to == "registers":
+            raise BadSchedule(
+                load.span,
+                what='to="registers" with '
+                + ("stages" if load.stages > 1 else "a tg.dot reader, which needs shared memory"),
+                advice='use to="shared" or drop to=',
+            )
+        return by
+
+    def feeds_dot(self, value: hir.Value) -> bool:
+        same = {value.id}
+        for node in hir.walk(self.program.body):
+            if isinstance(node, hir.Transpose) and node.source.id in same:
+                same.add(node.result.id)
+            if isinstance(node, hir.Dot) and {node.a.id, node.b.id} & same:
+                return True
+        return False
+
+    # -------------------------------------------------------------------------------------- walk
+
+    def block(self, body: tuple[hir.Op | hir.Loop, ...], loop: str | None) -> None:
+        for node in body:
+            match node:
+                case hir.Loop():
+                    self.loop(node)
+                case hir.Load():
+                    self.load(node, loop)
+                case hir.Store():
+                    self.store(node)
+                case hir.Fill():
+                    out = self.result(node.result)
+                    self.build.step(f"fill_{out}", tir.Fill(out, node.number), node.span)
+                case hir.Map():
+                    self.map(node)
+                case hir.Cast():
+                    source = self.operand(node.source, self.layouts[node.result.id], node.span)
+                    out = self.result(node.result)
+                    self.build.step(f"cast_{out}", tir.Cast(out, source), node.span)
+                case hir.Transpose():
+                    if node.result.id not in self.views:
+                        self.transpose(node)
+                case hir.Dot():
+                    self.dot(node)
+
+    def loop(self, node: hir.Loop) -> None:
+        for c in node.carried:
+            initial = self.operand(c.initial, self.layouts[c.inside.id], node.span)
+            self.move(self.result(c.inside), initial, node.span)
+        outer, self.build.steps = self.build.steps, []
+        kept = dict(self.converted)
+        self.block(node.body, node.id)
+        self.yields(node)
+        self.converted = kept
+        body, self.build.steps = self.build.steps, outer
+        trips = cdiv(node.extent, node.size)
+        self.build.steps.append(legal.Loop(node.id, node.index, trips, tuple(body), node.span))
+        for c in node.carried:
+            self.registers[c.after.id] = self.registers[c.inside.id]
+
+    def yields(self, node: hir.Loop) -> None:
+        """Moves yielded values into the carried registers: all are read before any is written."""
+        moves = []
+        for c in node.carried:
+            source = self.operand(c.yielded, self.layouts[c.inside.id], node.span)
+            if source != self.registers[c.inside.id]:
+                moves.append((self.registers[c.inside.id], source, c))
+        targets = {target for target, _, _ in moves}
+        ready = []
+        for target, source, c in moves:
+            if source in targets:
+                copy = self.build.register(f"{source}_old", c.inside.dtype, self.layouts[c.inside.id])
+                self.move(copy, source, node.span)
+                source = copy
+            ready.append((target, source))
+        for target, source in ready:
+            self.move(tir.Name(target), tir.Name(source), node.span)
+
+    def move(self, target: tir.Name, source: tir.Name, span: Span) -> None:
+        if target != source:
+            self.build.step(f"mov_{target}", tir.Move(target, source), span)
+
+    # -------------------------------------------------------------------------------------- registers
+
+    def result(self, value: hir.Value, layout: Layout | None = None) -> tir.Name:
+        """The register of a value, made on first use; values that share a carried register get that one."""
+        home = self.shared_registers.get(value.id, value.id)
+        if home not in self.registers:
+            chosen = layout or self.layouts[value.id]
+            self.registers[home] = self.build.register(value.name, value.dtype, chosen)
+        self.registers[value.id] = self.registers[home]
+        return tir.Name(self.registers[value.id])
+
+    def operand(self, value: hir.Value, layout: Layout, span: Span) -> tir.Name:
+        """A register that holds the value in ``layout``, read or converted when it must be."""
+        if value.id in self.views:
+            return self.read_staged(value, layout, span)
+        register = self.registers[value.id]
+        if self.build.register_layout(register) == layout:
+            return tir.Name(register)
+        key = (value.id, layout)
+        if key not in self.converted:
+            ring = self.to_scratch(value, register, span)
+            self.converted[key] = self.read_ring(ring, value, False, layout, span)
+        return tir.Name(self.converted[key])
+
+    def to_scratch(self, value: hir.Value, register: str, span: Span) -> str:
+        """Writes a register tile to a scratch ring of one slot."""
+        layout = self.build.register_layout(register)
+        ring = self.build.ring(f"{value.name}_s", value.dtype, value.shape, 1, None, False, span)
+        bytes_ = min(contiguous_run(layout, len(value.shape) - 1) * value.dtype.size, WIDEST)
+        self.build.touch(ring, SharedAccess(layout, False, bytes_))
+        slot = tir.Slot(tir.Name(ring), None, (0,) * len(value.shape))
+        self.build.step(f"st_{ring}", tir.StShared(slot, tir.Name(register), bytes_), span)
+        return ring
+
+    def read_staged(self, value: hir.Value, layout: Layout, span: Span) -> tir.Name:
+        base, transposed = self.views[value.id]
+        key = (value.id, layout)
+        if key not in self.converted:
+            self.converted[key] = self.read_ring(self.staged[base].ring, value, transposed, layout, span)
+        return tir.Name(self.converted[key])
+
+    def read_ring(self, ring: str, value: hir.Value, transposed: bool, layout: Layout, span: Span) -> tir.Name:
+        """ld.shared of a whole slot into a new register tile."""
+        rank = len(value.shape)
+        axis = 0 if transposed else rank - 1
+        bytes_ = min(contiguous_run(layout, axis) * value.dtype.size, WIDEST)
+        self.build.touch(ring, SharedAccess(layout, transposed, bytes_))
+        register = self.build.register(f"{value.name}_r", value.dtype, layout)
+        slot = tir.Slot(tir.Name(ring), None, (0,) * rank, transposed)
+        self.build.step(f"ld_{register}", tir.LdShared(register, slot, bytes_), span)
+        return register
+
+    # -------------------------------------------------------------------------------------- memory ops
+
+    def load(self, node: hir.Load, loop: str | None) -> None:
+        how = self.mechanisms[node.result.id]
+        window = self.window(node.window)
+        align, size = self.align[node.window.tensor], node.result.dtype.size
+        shape = node.result.shape
+        if how == "registers":
+            out = self.result(node.result)
+            run = contiguous_run(self.build.register_layout(out), len(shape) - 1)
+            self.build.step(f"ldg_{out}", tir.LdGlobal(out, window, min(run * size, align)), node.span)
+            return
+        stages = node.stages if loop else 1  # outside a loop a tile is filled once
+        ring = self.build.ring(node.result.name, node.result.dtype, shape, stages, loop, True, node.span)
+        self.staged[node.result.id] = _Staged(ring)
+        slot = tir.Slot(tir.Name(ring), None, (0,) * len(shape))
+        wanted = dict(node.by.options).get("bytes", WIDEST) if node.by else WIDEST
+        layout = copy_layout(shape, size, self.program.warps, min(align, wanted))
+        bytes_ = min(contiguous_run(layout, len(shape) - 1) * size, align, wanted)
+        self.build.touch(ring, SharedAccess(layout, False, bytes_))
+        if how == "cp_async":
+            if bytes_ < 4 or (node.by and node.by.options and bytes_ < wanted):
+                layout, bytes_ = self.wider_copy(node, layout, align, wanted)
+                self.build.accesses[ring] = [SharedAccess(layout, False, bytes_)]
+            name = self.build.layout(layout, f"copy_{ring}")
+            self.build.step(f"copy_{ring}", tir.CpAsync(slot, window, name, bytes_), node.span, ring)
+            return
+        register = self.build.register(f"{ring}_in", node.result.dtype, layout, f"copy_{ring}")
+        self.build.step(f"ldg_{ring}", tir.LdGlobal(register, window, bytes_), node.span, ring)
+        self.build.step(f"sts_{ring}", tir.StShared(slot, register, bytes_), node.span, ring)
+
+    def wider_copy(self, node: hir.Load, layout: Layout, align: int, wanted: int) -> tuple[Layout, int]:
+        """A copy of pieces of at least 4 bytes (or of the size asked for), even if that leaves threads idle."""
+        size, shape = node.result.dtype.size, node.result.shape
+        need = wanted if node.by and node.by.options else 4
+        tensor = self.program.tensor(node.window.tensor)
+        rows = " x ".join(map(str, tensor.shape[1:])) or "its start"
+        if align < need:
+            raise CopyAlignment(
+                node.span,
+                tensor=tensor.name,
+                align=f"{align} bytes",
+                why=f"its rows ({rows} elements of {size} bytes) begin at multiples of {align} bytes",
+            )
+        if shape[-1] * size % need:
+            raise BadSchedule(
+                node.span,
+                what=f"cp.async of {need} bytes: a row of the tile has {shape[-1] * size} bytes",
+                advice="make the tile's last size a multiple of that, or use by=cuda.ld()",
+            )
+        from tidegate.legalise.layouts import blocked
+
+        return blocked(shape, self.program.warps, len(shape) - 1, need // size), need
+
+    def store(self, node: hir.Store) -> None:
+        value, size = node.value, node.value.dtype.size
+        align = self.align[node.window.tensor]
+        if value.id in self.views:
+            layout = store_view_layout(value.shape, size, self.program.warps, align, self.views[value.id][1])
+        else:
+            layout = self.build.register_layout(self.registers[value.id])
+        source = self.operand(value, layout, node.span)
+        run = contiguous_run(layout, len(value.shape) - 1)
+        step = tir.StGlobal(self.window(node.window), source, min(run * size, align, WIDEST))
+        self.build.step(f"stg_{node.window.tensor}", step, node.span)
+
+    # -------------------------------------------------------------------------------------- compute
+
+    def map(self, node: hir.Map) -> None:
+        layout = self.layouts[node.result.id]
+        args = tuple(self.operand(a, layout, node.span) if isinstance(a, hir.Value) else a for a in node.args)
+        out = self.result(node.result)
+        self.build.step(f"{node.op}_{out}", tir.Map(out, tir.Name(node.op), args), node.span)
+
+    def transpose(self, node: hir.Transpose) -> None:
+        wanted = self.layouts[node.result.id]
+        source = self.operand(node.source, wanted.transposed(), node.span)
+        out = self.result(node.result)
+        self.build.step(f"transpose_{out}", tir.Move(out, source), node.span)
+
+    def dot(self, node: hir.Dot) -> None:
+        self.check_dot(node)
+        (rows, depth), columns = node.a.shape, node.b.shape[1]
+        warps = self.program.warps
+        acc = mma_accumulator(rows, columns, warps)
+        start = self.operand(node.c, acc, node.span)
+        out = self.result(node.result, acc)
+        if self.build.register_layout(out) != acc:
+            self.registers[node.result.id] = out = self.build.register(node.result.name, F32, acc, "acc")
+        a = self.shared_operand(node.a, node.span)
+        b = self.shared_operand(node.b, node.span)
+        for k in range(0, depth, K_STEP):
+            left = self.fragment(a, node.a, mma_operand_a(rows, columns, warps), (0, k), "frag_a", node.span)
+            right = self.fragment(b, node.b, mma_operand_b(rows, columns, warps), (k, 0), "frag_b", node.span)
+            mma = tir.Mma(tir.Name("m16n8k16"), out, left, right, start if k == 0 else out)
+            self.build.step(f"mma_{out}", mma, node.span)
+
+    def check_dot(self, node: hir.Dot) -> None:
+        if node.by is not None and node.by.name != "mma":
+            raise BadSchedule(
+                node.span,
+                what=f"tg.dot by {node.by}: plans with this instruction cannot be made yet",
+                advice="use by=cuda.mma()",
+            )
+        if node.a.dtype not in (F16, BF16):
+            raise NoInstruction(
+                node.span,
+                what=f"mma.sync m16n8k16 multiplies f16 or bf16 tiles, {node.a.name} is {node.a.dtype}",
+                advice='cast the operands: x.astype("bf16")',
+            )
+        (rows, depth), columns = node.a.shape, node.b.shape[1]
+        wrong = [
+            f"{name}={size} is no multiple of {unit} (use {-(-size // unit) * unit})"
+            for name, size, unit in (("M", rows, 16), ("N", columns, 8), ("K", depth, 16))
+            if size % unit
+        ]
+        if wrong:
+            raise NoInstruction(
+                node.span,
+                what=f"mma.sync m16n8k16 on [{rows}, {depth}] @ [{depth}, {columns}]",
+                advice="; ".join(wrong),
+            )
+
+    def shared_operand(self, value: hir.Value, span: Span) -> tuple[str, bool]:
+        """The ring that holds an operand, and whether the operand is the transpose of what lies there."""
+        if value.id in self.views:
+            base, transposed = self.views[value.id]
+            return self.staged[base].ring, transposed
+        return self.to_scratch(value, self.registers[value.id], span), False
+
+    def fragment(
+        self,
+        place: tuple[str, bool],
+        value: hir.Value,
+        layout: Layout,
+        origin: tuple[int, int],
+        hint: str,
+        span: Span,
+    ) -> tir.Name:
+        """ldmatrix of one k step."""
+        ring, transposed = place
+        self.build.touch(ring, SharedAccess(layout, transposed, WIDEST, blocks=True))
+        register = self.build.register(f"{value.name}_f", value.dtype, layout, hint)
+        slot = tir.Slot(tir.Name(ring), None, origin[::-1] if transposed else origin, transposed)
+        self.build.step(f"ldm_{register}", tir.LdMatrix(register, slot), span)
+        return register

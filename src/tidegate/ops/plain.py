@@ -1,0 +1,212 @@
+"""The plain program: the sequential NumPy meaning of HIR, and the rounding bound that comes with it.
+
+This is the reference that everything else is compared with. The schedule (by=, stages=, to=) is ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tidegate.errors import WrongArguments
+from tidegate.ir import hir
+from tidegate.ir.dtypes import F32
+from tidegate.ir.expr import evaluate
+from tidegate.ops.elementwise import ELEMENTWISE
+
+
+def bind_sizes(program: hir.Program, arrays: Sequence[Any]) -> dict[str, int]:
+    """Sizes of the named dimensions, from the arrays' shapes; raises WrongArguments (count, rank, shape, dtype)."""
+    if len(arrays) != len(program.tensors):
+        names = ", ".join(t.name for t in program.tensors)
+        raise WrongArguments(
+            kernel=program.name,
+            what=f"got {len(arrays)} arrays for the parameters {names}",
+            advice="pass one array each",
+        )
+    sizes = dict(program.sizes)
+    for tensor, array in zip(program.tensors, arrays, strict=True):
+        shape = tuple(getattr(array, "shape", ()))
+        wanted = f"[{', '.join(map(str, tensor.shape))}]"
+        if len(shape) != len(tensor.shape):
+            raise WrongArguments(
+                kernel=program.name,
+                what=f"{tensor.name} is {wanted}, got shape {shape}",
+                advice="pass an array of that rank",
+            )
+        for expr, size in zip(tensor.shape, shape, strict=True):
+            known = evaluate(expr, {**dict.fromkeys(program.dims, int(size)), **sizes})
+            if known != size:
+                raise WrongArguments(
+                    kernel=program.name,
+                    what=f"{tensor.name} is {wanted} with {expr} = {known}, got shape {shape}",
+                    advice="sizes that share a name must agree",
+                )
+            if str(expr) in program.dims:
+                sizes[str(expr)] = int(size)
+        name = str(getattr(array, "dtype", "?")).removeprefix("torch.")
+        if name != str(tensor.dtype.numpy):
+            raise WrongArguments(
+                kernel=program.name, what=f"{tensor.name} holds {tensor.dtype}, got {name}", advice="convert the array"
+            )
+    return sizes
+
+
+def run(program: hir.Program, arrays: Sequence[np.ndarray]) -> None:
+    """Fills the output arrays with the plain program's results."""
+    sizes = bind_sizes(program, arrays)
+    for tensor, array in zip(program.tensors, arrays, strict=True):
+        if not isinstance(array, np.ndarray) or tensor.output and not array.flags.writeable:
+            raise WrongArguments(
+                kernel=program.name,
+                what=f"plain needs NumPy arrays, writable for outputs; {tensor.name} is not one",
+                advice="pass NumPy arrays, e.g. numpy.empty(shape, dtype) for an output",
+            )
+    _Machine(program, dict(zip((t.name for t in program.tensors), arrays, strict=True)), sizes).run()
+
+
+def rounding_bound(program: hir.Program, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Per output, the largest absolute difference that another order of sums can cause, elementwise.
+
+    A running error analysis: every value carries a bound on its error. A sum of n products in f32 is off by at most
+    n * 2**-24 * sum |a||b| (Higham, "Accuracy and Stability of Numerical Algorithms", section 3.1) on each side.
+    """
+    outputs = {t.name: np.zeros_like(arrays[t.name]) for t in program.tensors if t.output}
+    named = {**arrays, **outputs}
+    machine = _Machine(program, named, bind_sizes(program, [named[t.name] for t in program.tensors]), bounds=True)
+    machine.run()
+    return machine.errors
+
+
+@dataclass
+class _Machine:
+    program: hir.Program
+    arrays: Mapping[str, np.ndarray]
+    sizes: dict[str, int]
+    bounds: bool = False
+    values: dict[int, np.ndarray] = field(default_factory=dict)
+    error: dict[int, np.ndarray] = field(default_factory=dict)
+    errors: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def run(self) -> None:
+        if self.bounds:
+            self.errors = {
+                t.name: np.zeros(self.arrays[t.name].shape, np.float64) for t in self.program.tensors if t.output
+            }
+        self.grid(list(self.program.grid), {})
+
+    def grid(self, axes: list[hir.GridAxis], indices: dict[str, int]) -> None:
+        if not axes:
+            self.block(self.program.body, indices)
+            return
+        axis, rest = axes[0], axes[1:]
+        for i in range(-(-evaluate(axis.extent, self.sizes) // axis.size)):
+            self.grid(rest, {**indices, axis.index: i})
+
+    def block(self, body: Sequence[hir.Op | hir.Loop], indices: dict[str, int]) -> None:
+        for node in body:
+            if isinstance(node, hir.Loop):
+                self.loop(node, indices)
+            else:
+                self.op(node, indices)
+
+    def loop(self, loop: hir.Loop, indices: dict[str, int]) -> None:
+        current = [self.get(c.initial) for c in loop.carried]
+        for i in range(-(-evaluate(loop.extent, self.sizes) // loop.size)):
+            for c, value in zip(loop.carried, current, strict=True):
+                self.set(c.inside, *value)
+            self.block(loop.body, {**indices, loop.index: i})
+            current = [self.get(c.yielded) for c in loop.carried]
+        for c, value in zip(loop.carried, current, strict=True):
+            self.set(c.after, *value)
+
+    def get(self, value: hir.Value) -> tuple[np.ndarray, np.ndarray | None]:
+        return self.values[value.id], self.error.get(value.id)
+
+    def set(self, value: hir.Value, data: np.ndarray, error: np.ndarray | None) -> None:
+        self.values[value.id] = data
+        if error is not None:
+            self.error[value.id] = error
+
+    def op(self, op: hir.Op, indices: dict[str, int]) -> None:
+        match op:
+            case hir.Load():
+                self.load(op, indices)
+            case hir.Store():
+                self.store(op, indices)
+            case hir.Fill():
+                shape = op.result.shape
+                self.set(op.result, np.full(shape, op.number, op.result.dtype.numpy), self.no_error(shape))
+            case hir.Dot():
+                self.dot(op)
+            case hir.Map():
+                self.map(op)
+            case hir.Cast():
+                data, error = self.get(op.source)
+                self.rounded(op.result, data.astype(np.float32), error)
+            case hir.Transpose():
+                data, error = self.get(op.source)
+                self.set(op.result, data.T, None if error is None else error.T)
+
+    def no_error(self, shape: tuple[int, ...]) -> np.ndarray | None:
+        return np.zeros(shape) if self.bounds else None
+
+    def place(self, window: hir.Window, indices: dict[str, int]) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+        """Slices of the tensor and of the tile: the part of the window that lies inside."""
+        inside, part = [], []
+        for axis in window.axes:
+            start = indices[axis.index] * axis.size if axis.index else 0
+            stop = min(start + axis.size, evaluate(axis.extent, self.sizes))
+            inside.append(slice(start, max(stop, start)))
+            part.append(slice(0, max(stop - start, 0)))
+        return tuple(inside), tuple(part)
+
+    def load(self, op: hir.Load, indices: dict[str, int]) -> None:
+        inside, part = self.place(op.window, indices)
+        tile = np.zeros(op.result.shape, op.result.dtype.numpy)
+        tile[part] = self.arrays[op.window.tensor][inside]
+        self.set(op.result, tile, self.no_error(tile.shape))
+
+    def store(self, op: hir.Store, indices: dict[str, int]) -> None:
+        inside, part = self.place(op.window, indices)
+        data, error = self.get(op.value)
+        self.arrays[op.window.tensor][inside] = data[part]
+        if error is not None:
+            self.errors[op.window.tensor][inside] = error[part]
+
+    def dot(self, op: hir.Dot) -> None:
+        (a, ea), (b, eb), (c, ec) = self.get(op.a), self.get(op.b), self.get(op.c)
+        with np.errstate(over="ignore", invalid="ignore"):
+            result = c + a.astype(np.float32) @ b.astype(np.float32)
+        error = None
+        if ea is not None and eb is not None and ec is not None:
+            wide_a, wide_b = np.abs(a.astype(np.float64)), np.abs(b.astype(np.float64))
+            sums = np.abs(c.astype(np.float64)) + wide_a @ wide_b
+            steps = (a.shape[1] + 1) * F32.epsilon
+            error = ec + ea @ wide_b + wide_a @ eb + ea @ eb + steps * sums
+        self.set(op.result, result, error)
+
+    def map(self, op: hir.Map) -> None:
+        row = ELEMENTWISE[op.op]
+        pairs = [self.get(a) if isinstance(a, hir.Value) else (np.float32(a), np.float64(0)) for a in op.args]
+        wide = [np.asarray(v).astype(np.float32) for v, _ in pairs]
+        error = None
+        with np.errstate(all="ignore"):
+            data = np.asarray(row.numpy(*wide))
+            if self.bounds:
+                errors = [np.asarray(e) for _, e in pairs]
+                error = np.broadcast_to(row.error([v.astype(np.float64) for v in wide], errors), data.shape).copy()
+        self.rounded(op.result, data, error)
+
+    def rounded(self, result: hir.Value, data: np.ndarray, error: np.ndarray | None) -> None:
+        """Rounds into the result's dtype; an inexact operand may round to the neighbour, hence one epsilon more."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            value = data.astype(result.dtype.numpy)
+        if error is not None:
+            wide = np.abs(data.astype(np.float64))
+            tiny = 2.0**-24 if result.dtype.name == "f16" else 0.0
+            error = np.where(error > 0, error + result.dtype.epsilon * (wide + error) + tiny, 0.0)
+        self.set(result, value, error)

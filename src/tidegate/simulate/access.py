@@ -1,0 +1,177 @@
+"""Which cells each thread touches, per instruction, as index arrays.
+
+A *cell* is the unit of the memory model: 1, 2 or 4 bytes, the largest that divides every element and address of the
+kernel. Values travel as unsigned cells and are seen as numbers only where something is computed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import gcd
+from typing import Any
+
+import numpy as np
+
+from tidegate.errors import NotExecutable
+from tidegate.ir import tir
+from tidegate.ir.layout import Layout, active_threads, byte_offsets, coordinates
+from tidegate.simulate.report import statement
+
+CELL_TYPES: dict[int, np.dtype[Any]] = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16), 4: np.dtype(np.uint32)}
+
+
+def cell_bytes(kernel: tir.Kernel) -> int:
+    """The largest of 1, 2, 4 that divides every element size, buffer address and swizzle unit."""
+    unit = 4
+    for param in kernel.params:
+        unit = gcd(unit, param.dtype.size)
+    for register in kernel.registers:
+        unit = gcd(unit, register.dtype.size)
+    for b in kernel.buffers:
+        unit = gcd(unit, b.dtype.size, b.offset, b.stride, 1 << b.swizzle.base if b.swizzle.bits else 4)
+    return unit
+
+
+@dataclass(frozen=True)
+class Threads:
+    """Which threads of the CTA hold elements of a layout; None stands for all of them."""
+
+    active: np.ndarray | None
+
+    def of(self, threads: np.ndarray) -> np.ndarray:
+        return threads if self.active is None else threads[self.active[threads]]
+
+
+def holders(kernel: tir.Kernel, layout: Layout) -> Threads:
+    active = np.zeros(max(kernel.threads, layout.threads), dtype=bool)
+    active[: layout.threads] = active_threads(layout)
+    return Threads(None if active.all() else active)
+
+
+@dataclass(frozen=True)
+class SharedAccess:
+    """``first`` [threads, registers]: cell of each element in slot 0. ``span``: half-open cell range in slot 0.
+    ``replicated``: several threads hold one element and would write the same value."""
+
+    buffer: tir.Buffer
+    threads: Threads
+    first: np.ndarray
+    per_element: int
+    stride: int
+    span: tuple[int, int]
+    replicated: bool
+
+    def cells(self, threads: np.ndarray, slot: int) -> np.ndarray:
+        """[len(threads), cells per thread], in register order."""
+        first = self.first[threads] + slot * self.stride
+        if self.per_element == 1:
+            return first
+        return (first[:, :, None] + np.arange(self.per_element)).reshape(len(threads), -1)
+
+
+def shared_access(kernel: tir.Kernel, stmt: tir.Instruction, slot: tir.Slot, layout: Layout) -> SharedAccess:
+    """Raises NotExecutable when the access leaves the buffer or shared memory."""
+    buffer = kernel.buffer(slot.buffer)
+    if layout.rank != len(buffer.shape) or layout.rank != len(slot.origin):
+        raise _broken(stmt, f"{layout.rank} axes meet the {len(buffer.shape)} axes of {buffer.name}")
+    tile = coordinates(layout.transposed() if slot.transposed else layout)
+    place = tuple(c + o for c, o in zip(tile, slot.origin, strict=True))
+    for axis, (c, extent) in enumerate(zip(place, buffer.shape, strict=True)):
+        if c.min() < 0 or c.max() >= extent:
+            raise _broken(stmt, f"axis {axis} of {buffer.name} has extent {extent}, the access reaches {c.max()}")
+    offsets = byte_offsets(buffer.layout, place) + buffer.offset
+    cell = cell_bytes(kernel)
+    last = int(offsets.max()) + buffer.dtype.size + (buffer.stages - 1) * buffer.stride
+    if last > kernel.smem:
+        raise _broken(stmt, f"{buffer.name} reaches byte {last} of {kernel.smem} bytes of shared memory")
+    first = np.ascontiguousarray(offsets // cell).astype(np.intp)
+    return SharedAccess(
+        buffer=buffer,
+        threads=holders(kernel, layout),
+        first=first,
+        per_element=buffer.dtype.size // cell,
+        stride=buffer.stride // cell,
+        span=(int(first.min()), int(first.max()) + buffer.dtype.size // cell),
+        replicated=layout.replicated and bool(layout.free_mask),
+    )
+
+
+@dataclass(frozen=True)
+class GlobalAccess:
+    """``tile``: coordinates per axis [threads, registers]; ``flat``: their row-major element offset. ``width`` is the
+    bytes of one access."""
+
+    param: tir.Param
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    extents: tuple[int, ...]
+    threads: Threads
+    tile: tuple[np.ndarray, ...]
+    flat: np.ndarray
+    width: int
+
+
+@dataclass(frozen=True)
+class Place:
+    """Elements of one executed access: ``flat`` indices [threads, registers]. ``inside`` (None: all) are those within
+    the window's bounds, ``outside`` (None: none) those of them that lie outside the tensor, ``misaligned`` (None:
+    none) those whose vector starts at a wrong address."""
+
+    flat: np.ndarray
+    inside: np.ndarray | None
+    outside: np.ndarray | None
+    misaligned: np.ndarray | None
+
+
+def global_access(
+    kernel: tir.Kernel, stmt: tir.Instruction, window: tir.Window, layout: Layout, shape: tuple[int, ...], width: int
+) -> GlobalAccess:
+    param = kernel.param(window.tensor)
+    if not layout.rank == len(shape) == len(window.origin) == len(window.bounds):
+        raise _broken(stmt, f"{layout.rank} axes meet the {len(shape)} axes of {param.name}")
+    strides = [1]
+    for extent in reversed(shape[1:]):
+        strides.append(strides[-1] * extent)
+    strides.reverse()
+    tile = coordinates(layout)
+    flat = sum((c * s for c, s in zip(tile, strides, strict=True)), np.zeros_like(tile[0]))
+    return GlobalAccess(param, shape, tuple(strides), layout.shape, holders(kernel, layout), tile, flat, width)
+
+
+def locate(access: GlobalAccess, origin: tuple[int, ...], bounds: tuple[int | None, ...], threads: np.ndarray) -> Place:
+    """Where the elements of ``threads`` lie when the window starts at ``origin``."""
+    base = sum(o * s for o, s in zip(origin, access.strides, strict=True))
+    inside: np.ndarray | None = None
+    outside: np.ndarray | None = None
+    for axis, (start, bound, extent) in enumerate(zip(origin, bounds, access.shape, strict=True)):
+        stop = start + access.extents[axis]
+        if bound is not None and stop > bound:
+            within = access.tile[axis][threads] + start < bound
+            inside = within if inside is None else inside & within
+        if start < 0 or min(stop, stop if bound is None else bound) > extent:
+            at = access.tile[axis][threads] + start
+            beyond = (at < 0) | (at >= extent)
+            outside = beyond if outside is None else outside | beyond
+    if outside is not None and inside is not None:
+        outside &= inside
+    place = Place(access.flat[threads] + base, inside, outside if outside is not None and outside.any() else None, None)
+    return replace(place, misaligned=_misaligned(access, base, place, threads))
+
+
+def _misaligned(access: GlobalAccess, base: int, place: Place, threads: np.ndarray) -> np.ndarray | None:
+    size, width = access.param.dtype.size, access.width
+    rows = any(
+        s * size % width for s, extent in zip(access.strides[:-1], access.extents[:-1], strict=True) if extent > 1
+    )
+    promised = access.param.align % width == 0 or width <= size
+    if width <= size or (promised and not rows and base * size % width == 0):
+        return None
+    start = place.flat - access.tile[-1][threads] % (width // size)
+    bad = start * size % width != 0 if promised else np.ones_like(start, dtype=bool)
+    if place.inside is not None:
+        bad &= place.inside
+    return bad if bad.any() else None
+
+
+def _broken(stmt: tir.Stmt, what: str) -> NotExecutable:
+    return NotExecutable(stmt=statement(stmt), what=what)

@@ -1,0 +1,178 @@
+"""What a simulation says: the outputs, and one report per distinct fault that it met."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from tidegate.ir import text, tir
+
+Kind = Literal[
+    "never written",
+    "not landed",
+    "unordered read",
+    "unordered write",
+    "undefined register",
+    "out of bounds",
+    "misaligned",
+    "two writers",
+    "barrier mismatch",
+    "deadlock",
+]
+
+MEANING: dict[Kind, str] = {
+    "never written": "reads bytes that nothing has written",
+    "not landed": "meets a copy that has not landed",
+    "unordered read": "reads bytes that another thread has written, with no rendezvous in between",
+    "unordered write": "writes bytes that another thread has written, with no rendezvous in between",
+    "undefined register": "reads a register that is not written yet",
+    "out of bounds": "reaches outside the tensor",
+    "misaligned": "accesses an address that is no multiple of the access width",
+    "two writers": "writes an element that another CTA has written",
+    "barrier mismatch": "arrives at a barrier with other participants than the warps that wait there",
+    "deadlock": "waits for warps that never come",
+}
+
+MAX_REPORTS = 20
+
+
+@dataclass(frozen=True)
+class PoisonReport:
+    """One fault, with the first access that showed it.
+
+    ``stmt`` and ``line`` are the access and the author's source line (0: none). ``warp`` and ``thread`` count within
+    the CTA (-1: no single one). ``buffer`` names a shared buffer, tensor or register; ``slot`` is its ring slot or
+    None. ``bytes`` is the first contiguous range, half open, that the thread touched wrongly: addresses in shared
+    memory, or offsets into the tensor. ``writer`` and ``writer_line`` name the copy or store on the other side, where
+    there is one. ``detail`` says more in words.
+    """
+
+    kind: Kind
+    stmt: str
+    line: int
+    cta: int
+    warp: int = -1
+    thread: int = -1
+    buffer: str = ""
+    slot: int | None = None
+    bytes: tuple[int, int] | None = None
+    writer: str | None = None
+    writer_line: int = 0
+    detail: str = ""
+
+    def __str__(self) -> str:
+        place = f" (line {self.line})" if self.line else ""
+        who = f", thread {self.thread} of warp {self.warp}" if self.thread >= 0 else ""
+        parts = [f"{self.kind}: {self.stmt}{place} {MEANING[self.kind]} [CTA {self.cta}{who}]"]
+        if self.buffer:
+            slot = f"[{self.slot}]" if self.slot is not None else ""
+            span = f", bytes {self.bytes[0]}..{self.bytes[1] - 1}" if self.bytes else ""
+            parts.append(f"{self.buffer}{slot}{span}")
+        if self.writer:
+            place = f" (line {self.writer_line})" if self.writer_line else ""
+            parts.append(f"written by {self.writer}{place}")
+        if self.detail:
+            parts.append(self.detail)
+        return "; ".join(parts)
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """``outputs``: one new array per output parameter; elements that nothing wrote are NaN. ``reports``: the first
+    distinct faults. ``distinct`` counts them all; ``ok`` means there were none."""
+
+    outputs: Mapping[str, np.ndarray]
+    reports: tuple[PoisonReport, ...]
+    completion: str
+    seed: int
+    distinct: int = 0
+
+    @property
+    def ok(self) -> bool:
+        return not self.distinct
+
+    def __str__(self) -> str:
+        head = f"simulated with completion={self.completion!r}, seed={self.seed}: "
+        if self.ok:
+            return head + "no faults"
+        lines = [head + f"{self.distinct} distinct faults", *(f"  {r}" for r in self.reports)]
+        if self.distinct > len(self.reports):
+            lines.append(f"  and {self.distinct - len(self.reports)} more")
+        return "\n".join(lines)
+
+
+class Reports:
+    """Collects reports; the same fault of the same two statements counts once."""
+
+    def __init__(self) -> None:
+        self.cta = 0
+        self._seen: set[object] = set()
+        self._found: list[PoisonReport] = []
+
+    def add(
+        self,
+        kind: Kind,
+        stmt: tir.Stmt,
+        *,
+        thread: int = -1,
+        buffer: str = "",
+        slot: int | None = None,
+        bytes: tuple[int, int] | None = None,
+        writer: tir.Stmt | None = None,
+        detail: str = "",
+    ) -> None:
+        key = (kind, id(stmt), buffer, id(writer) if writer else None)
+        if key in self._seen:
+            return
+        self._seen.add(key)
+        if len(self._found) >= MAX_REPORTS:
+            return
+        self._found.append(
+            PoisonReport(
+                kind=kind,
+                stmt=statement(stmt),
+                line=stmt.line,
+                cta=self.cta,
+                warp=thread // 32 if thread >= 0 else -1,
+                thread=thread,
+                buffer=buffer,
+                slot=slot,
+                bytes=bytes,
+                writer=statement(writer) if writer else None,
+                writer_line=writer.line if writer else 0,
+                detail=detail,
+            )
+        )
+
+    def never_written(self, tensor: str, count: int, first: tuple[int, ...]) -> None:
+        """An output with ``count`` elements that no statement wrote, the first at index ``first``."""
+        self._seen.add(("never written", tensor))
+        detail = f"{count} elements, the first at [{', '.join(map(str, first))}], are left as they were"
+        if len(self._found) < MAX_REPORTS:
+            self._found.append(PoisonReport("never written", f"output {tensor}", 0, 0, buffer=tensor, detail=detail))
+
+    @property
+    def distinct(self) -> int:
+        return len(self._seen)
+
+    def first(self) -> tuple[PoisonReport, ...]:
+        return tuple(self._found)
+
+
+def first_run(units: np.ndarray, size: int) -> tuple[int, int]:
+    """The bytes of the first contiguous run among ``units`` of ``size`` bytes."""
+    units = np.unique(units)
+    gaps = np.flatnonzero(np.diff(units) > 1)
+    last = units[gaps[0]] if len(gaps) else units[-1]
+    return int(units[0]) * size, (int(last) + 1) * size
+
+
+def statement(stmt: tir.Stmt) -> str:
+    """One line of TIR without the reason and source line that follow it."""
+    line = text.print_stmt(stmt)
+    if isinstance(stmt, tir.Sync):
+        line = line.split(' "', 1)[0]
+    return line.removesuffix(f" line {stmt.line}")

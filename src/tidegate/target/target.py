@@ -1,0 +1,75 @@
+"""Targets: named machines with their facts, and what is bound to them."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib import metadata, resources
+from typing import Any
+
+from tidegate.errors import UnknownTarget, UnknownTargetFact
+
+DEFAULT_TARGET = "sm_80"
+"""The target of a command or call that names none, where there is no GPU: the oldest that has every mechanism."""
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A number with its origin (vendor document, derived, measured)."""
+
+    value: int
+    origin: str
+
+
+@dataclass(frozen=True)
+class Target:
+    """One machine. ``arch`` is the compiler's name for it; ``bindings`` maps a base class or a name to what the target
+    puts in its place."""
+
+    name: str
+    arch: str
+    facts: Mapping[str, Fact]
+    default_plan: str = "multistage"
+    bindings: Mapping[Any, Any] = field(default_factory=dict, hash=False)
+
+    def fact(self, name: str) -> int:
+        """A fact's value; raises UnknownTargetFact rather than assume one."""
+        if name not in self.facts:
+            raise UnknownTargetFact(fact=name, target=self.name)
+        return self.facts[name].value
+
+    def resolve(self, base: Any) -> Any:
+        """What the target binds for ``base`` (itself if nothing)."""
+        return self.bindings.get(base, base)
+
+
+@lru_cache(maxsize=1)
+def _builtin() -> dict[str, Target]:
+    """All names and aliases of the targets that come with the package."""
+    text = resources.files("tidegate.target.nvidia").joinpath("facts.toml").read_text()
+    found: dict[str, Target] = {}
+    for name, row in tomllib.loads(text).items():
+        facts = {k: Fact(v["value"], v["origin"]) for k, v in row.items() if isinstance(v, dict)}
+        target = Target(name, row["arch"], facts)
+        for alias in (name, *row["aliases"]):
+            found[alias] = target
+    return found
+
+
+def find(name: str | None) -> Target:
+    """The target of that name or alias; packages add targets through the entry point ``tidegate.targets``.
+
+    Raises UnknownTarget.
+    """
+    builtin = _builtin()
+    wanted = name or DEFAULT_TARGET
+    if wanted in builtin:
+        return builtin[wanted]
+    for entry in metadata.entry_points(group="tidegate.targets"):
+        if entry.name == wanted:
+            target = entry.load()
+            if isinstance(target, Target):
+                return target
+    raise UnknownTarget(name=wanted, known=", ".join(sorted(builtin)))
