@@ -344,7 +344,7 @@ class IllegalTir(TidegateError):
 class WrongArrays(TidegateError):
     """The arrays given to the simulator do not fit the parameters and sizes of the kernel."""
 
-    code, title = "TG701", "arrays do not fit the kernel"
+    code, title = "TG711", "arrays do not fit the kernel"
     message = "{what}"
     hint = "{advice}"
 
@@ -352,7 +352,7 @@ class WrongArrays(TidegateError):
 class NotSimulated(TidegateError):
     """TIR that the simulator cannot execute yet."""
 
-    code, title = "TG702", "not simulated yet"
+    code, title = "TG712", "not simulated yet"
     message = "the simulator does not execute {instruction} yet: {text}"
     hint = "run the kernel on a GPU, or plan it with a producer that does not use {instruction}"
 
@@ -360,7 +360,7 @@ class NotSimulated(TidegateError):
 class NotExecutable(TidegateError):
     """TIR that has no meaning on the machine: it breaks a rule of tidegate.ir.spec that the simulator stands on."""
 
-    code, title = "TG703", "TIR cannot be executed"
+    code, title = "TG713", "TIR cannot be executed"
     message = "{stmt}: {what}"
     hint = "tidegate.ir.spec.verify(kernel) lists every rule that the kernel breaks"
 

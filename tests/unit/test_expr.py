@@ -116,5 +116,5 @@ def test_symbols_in_order() -> None:
     "text", ["", "1 +", "(1", "1)", "a b", "cdiv(1)", "cdiv(1, 2", "* 2", "a $ b", "- a", "min(,)"]
 )
 def test_bad_text(text: str) -> None:
-    with pytest.raises(ValueError, match="expected|unexpected|cannot read"):
+    with pytest.raises(ValueError, match=r"expected|unexpected|cannot read"):
         parse(text)

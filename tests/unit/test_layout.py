@@ -23,7 +23,7 @@ FRAGMENT_A = Layout((16, 16), ((0, 1), (8, 0), (0, 8)), ((0, 2), (0, 4), (1, 0),
 
 @st.composite
 def layouts(draw: st.DrawFn) -> Layout:
-    """Valid layouts of one to three axes: the steps of every axis dealt to register, lane and warp bits, the rest free."""
+    """Valid layouts of one to three axes: the steps of every axis dealt to register, lane and warp bits."""
     rank = draw(st.integers(1, 3))
     sizes = [draw(st.integers(0, 4)) for _ in range(rank)]
     steps: list[Coord] = [
@@ -69,7 +69,7 @@ def test_transposing_twice_changes_nothing(layout: Layout) -> None:
     flipped = layout.transposed()
     assert flipped.transposed() == layout
     assert flipped.problems() == []
-    if layout.rank == 1 or max(layout.rep) == 1:  # else the repetitions are numbered along another axis first
+    if sum(r > 1 for r in layout.rep) <= 1:  # else the repetitions are numbered along another axis first
         for a, b in zip(coordinates(layout), reversed(coordinates(flipped)), strict=True):
             assert np.array_equal(a, b)
 
@@ -161,7 +161,7 @@ def test_bank_conflicts(addresses: np.ndarray, width: int, extra: int) -> None:
 
 
 def test_swizzle_128_frees_columns_of_pieces() -> None:
-    """Eight rows of 128 bytes, one 16-byte piece of each: all in the same banks without a swizzle, in different with."""
+    """One 16-byte piece of each of eight rows of 128 bytes: without a swizzle they are in the same banks."""
     swizzle = Swizzle(3, 4, 3)
     for piece in range(8):
         addresses = np.array([swizzle(int(lane % 8 * 128 + piece * 16)) for lane in LANE])

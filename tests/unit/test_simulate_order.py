@@ -99,6 +99,31 @@ body {
 }
 """
 
+# The second buffer begins inside the first, two rows away from a thread's own element.
+REUSE = """
+kernel reuse target sm_80 warps 4 smem 1664
+dim N multiple 4
+param a f32 [16, N] in align 16
+param b f32 [N, 16] out align 16
+grid n < cdiv(N, 16)
+layout square [16, 16] reg - lane 0,1 0,2 0,4 0,8 1,0 warp 2,0 4,0 rep 2,1
+buffer t f32 [16, 16] stages 1 at 0 stride 1024
+buffer u f32 [16, 16] stages 1 at 640 stride 1024
+register x f32 layout square
+register y f32 layout square
+body {
+  cp_async t <- a[0, n * 16 < N] layout square bytes 4
+  cp_commit #s0
+  cp_wait 0 #s1
+  ld_shared x <- t bytes 4
+  sync_block #s2
+  st_shared u <- x bytes 4
+  sync_block #s3
+  ld_shared y <- u.T bytes 4
+  st_global b[n * 16 < N, 0] <- y bytes 4
+}
+"""
+
 GEMM = """
 kernel gemm target sm_80 warps 4 smem {smem}
 dim M
@@ -191,6 +216,10 @@ def pairs_data(n: int = 150) -> tuple[Arrays, Arrays]:
     return {"a": a}, {"b": 2 * a}
 
 
+def reuse_data(n: int = 40) -> tuple[Arrays, Arrays]:
+    return transpose_data(16, n)
+
+
 def gemm_data(m: int = 36, n: int = 40, k: int = 84) -> tuple[Arrays, Arrays]:
     a, b = numbers((m, k), np.float16), numbers((k, n), np.float16)
     return {"a": a, "b": b}, {"c": (a.astype(np.float32) @ b.astype(np.float32)).astype(np.float16)}
@@ -201,6 +230,7 @@ CASES: dict[str, tuple[Callable[[], tir.Kernel], Callable[[], tuple[Arrays, Arra
     "transpose by one warp": (lambda: transpose(1), transpose_data),
     "transpose by four warps": (lambda: transpose(4), transpose_data),
     "pairs of warps": (pairs, pairs_data),
+    "bytes used again": (lambda: parse_kernel(REUSE), reuse_data),
     "gemm, 2 stages": (lambda: gemm(2), gemm_data),
     "gemm, 4 stages": (lambda: gemm(4), gemm_data),
 }

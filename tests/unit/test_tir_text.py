@@ -6,14 +6,18 @@ import re
 from dataclasses import MISSING, fields
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from tidegate.check import check
 from tidegate.errors import UnreadableTir
 from tidegate.ir import tir
+from tidegate.ir.dtypes import BF16
 from tidegate.ir.expr import Int, parse
 from tidegate.ir.spec import verify
 from tidegate.ir.text import KINDS, kinds_of, parse_kernel, print_kernel, print_stmt, template
 from tidegate.ir.vocabulary import regenerate
+from tidegate.simulate import simulate
 
 DOC = Path(__file__).parents[2] / "docs" / "tir.md"
 
@@ -53,6 +57,9 @@ body {
   }
 }
 """
+
+
+RING = "buffer s f16 [] stages 2 at 0 stride 8 swizzle"
 
 
 def kernel_of(*lines: str) -> str:
@@ -130,7 +137,8 @@ def test_every_instruction_has_its_own_first_word() -> None:
         (kernel_of("regster x f16 layout c"), 3, 0, "expected a declaration or 'body {', found 'regster'"),
         (kernel_of("register x f64 layout c"), 3, 11, "expected one of the types f32, f16, bf16, found 'f64'"),
         (kernel_of("param a f16 [M] inout align 2"), 3, 16, "expected 'in' or 'out', found 'inout'"),
-        (kernel_of("buffer s f16 [4] stages 1 at 0 stride 8 swizzle 1,2"), 3, 48, "expected bits,base,shift of the swizzle"),
+        (kernel_of(RING + " 1"), 3, 47, "expected bits,base,shift of the swizzle"),
+        (kernel_of(RING), 3, 46, "expected an integer, found the end of the line"),
     ],
 )  # fmt: skip
 def test_errors_say_where_and_what(text: str, line: int, column: int, what: str) -> None:
@@ -182,3 +190,14 @@ def test_examples_of_the_document_are_legal() -> None:
         kernel = parse_kernel(text)
         assert verify(kernel) == []
         assert parse_kernel(print_kernel(kernel)) == kernel
+
+
+@pytest.mark.parametrize("completion", ["early", "late"])
+def test_the_complete_example_computes_the_product(completion: str) -> None:
+    (text,) = re.findall(r"```tir\n(.*?)```", DOC.read_text(encoding="utf-8"), re.DOTALL)
+    kernel = parse_kernel(text)
+    assert check(kernel).safe
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-8, 9, shape).astype(BF16.numpy) for shape in ((20, 40), (40, 24)))
+    result = simulate(kernel, {"a": a, "b": b}, completion=completion)
+    assert np.array_equal(result.outputs["c"], a.astype(np.float32) @ b.astype(np.float32))

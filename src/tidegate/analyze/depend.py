@@ -115,7 +115,8 @@ def _global_scope(program: legal.LegalProgram, u: Access, v: Access) -> Scope | 
     if u.place != v.place:
         return None
     first, second = u.step.instr, v.step.instr
-    assert isinstance(first, tir.StGlobal) and isinstance(second, tir.StGlobal)  # only these have no touch
+    assert isinstance(first, tir.StGlobal)  # only stores to global memory have no touch
+    assert isinstance(second, tir.StGlobal)
     if first.dst == second.dst and layout_of(program, first) == layout_of(program, second):
         return PRIVATE
     return Scope(program.warps == 1, frozenset(range(program.warps)) if program.warps > 1 else frozenset())
@@ -123,7 +124,8 @@ def _global_scope(program: legal.LegalProgram, u: Access, v: Access) -> Scope | 
 
 def _meet(u: Access, v: Access, shift: int, unit: int) -> Scope | None:
     """Scope over the common bytes when v's slot begins ``shift`` bytes after u's."""
-    assert u.touch is not None and v.touch is not None
+    assert u.touch is not None  # the caller has sorted global stores out
+    assert v.touch is not None
     step = shift // unit  # offsets are multiples of 16 bytes, granules divide 16
     low, high = max(0, step), min(len(u.touch.thread), len(v.touch.thread) + step)
     if low >= high:

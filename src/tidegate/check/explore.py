@@ -42,7 +42,8 @@ class Case:
 
 
 class Explorer:
-    """Executes a kernel's body on sets of states. ``indices`` fixes grid indices to values."""
+    """Executes a kernel's body on sets of states. ``indices`` fixes grid indices; ``observe`` sees every instruction
+    before it executes; ``exact``: no iteration is left out."""
 
     def __init__(
         self,
@@ -50,6 +51,7 @@ class Explorer:
         sizes: Mapping[str, int],
         indices: Mapping[str, int] | None = None,
         observe: Callable[[State, tir.Stmt, Env], None] | None = None,
+        exact: bool = False,
     ) -> None:
         self.machine = machine
         self.kernel = machine.kernel
@@ -57,6 +59,7 @@ class Explorer:
         self.reader = Reader(known, {d.name: d.multiple for d in self.kernel.dims if d.name not in known})
         self.indices = dict(indices or {})
         self.observe = observe
+        self.exact = exact
         self.steps = 0
         self._conditions: dict[Expr, list[control.Test]] = {}
         self._survey()
@@ -65,7 +68,7 @@ class Explorer:
 
     def _survey(self) -> None:
         """What conditions and bounds compare: atoms, the largest distance from a loop's ends, the moduli."""
-        ends = {axis.name: self.reader.linear(axis.extent) for axis in self.kernel.grid}
+        ends: dict[str, Linear] = {axis.name: self.reader.linear(axis.extent) for axis in self.kernel.grid}
         forms: list[Linear] = []
         distances = [0]
         for stmt in tir.walk(self.kernel.body):
@@ -169,7 +172,7 @@ class Explorer:
         end = self.reader.linear(loop.stop)
         trips = env.bounds(end.plus(start, -1))
         edge = self.head + self.tail
-        if trips.exact is not None and trips.exact <= 2 * edge:
+        if trips.exact is not None and (self.exact or trips.exact <= 2 * edge):
             return self._trips(loop, states, env, start, end, trips.exact)
         if trips.exact is not None:
             return self._skipping(loop, states, env, start, end, trips.exact)

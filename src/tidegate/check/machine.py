@@ -15,6 +15,7 @@ import numpy as np
 
 from tidegate.check.pattern import Meeting, Shape, meeting, slot_shape, uncovered
 from tidegate.ir import tir
+from tidegate.ir.layout import Layout
 
 At = tuple[tuple[str, int | None], ...]
 """Loop and grid indices at a step; None where a whole range of values is replayed at once."""
@@ -43,10 +44,10 @@ class Log:
     skipped: int = 0
 
 
-@dataclass
+@dataclass(eq=False)
 class Fault(Exception):
-    """A broken rule. ``earlier`` and ``later`` are sites (``later`` None: the end of the kernel); ``bad[a, b]``: the pairs
-    of warps that nothing orders (None: any)."""
+    """A broken rule. ``earlier`` and ``later`` are sites (``later`` None: the end of the kernel); ``bad[a, b]``: the
+    pairs of warps that nothing orders (None: any)."""
 
     kind: str
     stmt: tir.Stmt | None
@@ -62,7 +63,7 @@ class Fault(Exception):
 class State:
     """Everything that the future depends on, and for witnesses which steps led here."""
 
-    __slots__ = ("barriers", "committed", "cursors", "done", "group", "issued", "known", "last", "log", "now")
+    __slots__ = ("committed", "cursors", "done", "group", "issued", "known", "last", "log", "now")
 
     def __init__(self, warps: int, sites: int, cursors: dict[str, int]) -> None:
         self.now = 0
@@ -72,7 +73,6 @@ class State:
         self.group = np.full(sites, -1, np.int64)  # of an incomplete copy: number of its commit group; else -1
         self.committed = 0  # groups closed so far, equal for all threads
         self.cursors = cursors
-        self.barriers: dict[int, tuple[tuple[int, ...], int]] = {}
         self.last: dict[int, Log] = {}  # per site the step that executed it last
         self.log: Log | None = None
 
@@ -81,24 +81,21 @@ class State:
         other.now, other.committed, other.log = self.now, self.committed, self.log
         other.known, other.issued = self.known.copy(), self.issued.copy()
         other.done, other.group = self.done.copy(), self.group.copy()
-        other.cursors, other.barriers, other.last = dict(self.cursors), dict(self.barriers), dict(self.last)
+        other.cursors, other.last = dict(self.cursors), dict(self.last)
         return other
 
     def key(self) -> bytes:
         """Equal for states with the same future. Times matter by their order alone, groups by their age."""
         pending = self.group >= 0
-        barriers = sorted(self.barriers.items())
         times = [
             np.zeros(1, np.int64),
             self.known.ravel(),
             self.issued,
             np.where(pending, 0, self.done),
-            np.array([t for _, (_, t) in barriers], np.int64),
         ]
         ranks = np.unique(np.concatenate(times), return_inverse=True)[1].astype(np.int32)
         ages = np.where(pending, self.committed - self.group, -1).astype(np.int32)
-        rest = (tuple(self.cursors.values()), tuple((b, w) for b, (w, _) in barriers))
-        return ranks.tobytes() + ages.tobytes() + repr(rest).encode()
+        return ranks.tobytes() + ages.tobytes() + repr(list(self.cursors.values())).encode()
 
 
 class Machine:
@@ -106,10 +103,10 @@ class Machine:
 
     def __init__(self, kernel: tir.Kernel) -> None:
         self.kernel = kernel
-        self.buffers = {b.name: b for b in kernel.buffers}
+        self.buffers: dict[str, tir.Buffer] = {b.name: b for b in kernel.buffers}
         self.depths = {c.name: c.depth for c in kernel.cursors}
-        self.layouts = dict(kernel.layouts)
-        self.tiles = {r.name: self.layouts[r.layout] for r in kernel.registers}
+        self.layouts: dict[str, Layout] = dict(kernel.layouts)
+        self.tiles: dict[str, Layout] = {r.name: self.layouts[r.layout] for r in kernel.registers}
         self.sites: list[Site] = []
         self.accesses: dict[tuple[tir.Slot, str, bool, bool, bool], tuple[int, ...]] = {}
         self.rivals: dict[int, tuple[np.ndarray, np.ndarray]] = {}
@@ -234,18 +231,9 @@ class Machine:
 
     def bar_sync(self, state: State, stmt: tir.Stmt, at: At) -> None:
         assert isinstance(stmt, tir.BarSync)
-        warps = stmt.warps
-        if stmt.barrier in state.barriers:
-            members, time = state.barriers[stmt.barrier]
-            # A warp may enter the next generation when it took part in the last one or knows that it is over.
-            for w in warps:
-                if w not in members and not any(state.known[m, w] >= time for m in members):
-                    detail = f"warp {w} may arrive at barrier {stmt.barrier} before warps {members} have left it"
-                    raise Fault("barrier", stmt, at, detail=detail, state=state)
-        inside = list(warps)
+        inside = list(stmt.warps)
         state.known[:, inside] = state.known[:, inside].max(axis=1, keepdims=True)
         state.known[np.ix_(inside, inside)] = state.now
-        state.barriers[stmt.barrier] = (warps, state.now)
 
     def advance(self, state: State, stmt: tir.Stmt, at: At) -> None:
         assert isinstance(stmt, tir.Advance)

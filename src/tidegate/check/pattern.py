@@ -32,8 +32,8 @@ class Shape:
 
 @dataclass(frozen=True, eq=False)
 class Pattern:
-    """``lanes``: uint32 [granules, warps], bit l of entry (g, w) says that lane l of warp w touches granule g; a granule
-    is ``unit`` bytes, granule 0 begins at the slot's first byte."""
+    """``lanes``: uint32 [granules, warps], bit l of entry (g, w) says that lane l of warp w touches granule g; a
+    granule is ``unit`` bytes, granule 0 begins at the slot's first byte."""
 
     unit: int
     lanes: np.ndarray

@@ -10,14 +10,14 @@ from math import lcm
 
 import numpy as np
 
-from tidegate.check.control import Atom, Env
+from tidegate.check.control import Env
 from tidegate.check.explore import Explorer
 from tidegate.check.machine import Machine, State
 from tidegate.check.pattern import Shape, other_thread, pattern
 from tidegate.check.verdict import Access, Finding
 from tidegate.check.windows import window_of
-from tidegate.ir import tir
 from tidegate.ir import expr as ex
+from tidegate.ir import tir
 from tidegate.ir.layout import Coord, Layout, SharedLayout
 from tidegate.ir.text import print_stmt
 
@@ -121,9 +121,12 @@ def _clash(
     warps: int, first: Instance, second: Instance, low: Coord, high: Coord, known: np.ndarray
 ) -> tuple[int, int] | None:
     """Two threads that write one element of the box without order, or None."""
-    a, b = (_lanes(x.layout, warps)[tuple(slice(l - o, h - o) for l, h, o in zip(low, high, x.origin, strict=True))]
-            for x in (first, second))  # fmt: skip
-    a, b = a.reshape(-1, warps), b.reshape(-1, warps)
+
+    def inside(x: Instance) -> np.ndarray:
+        box = tuple(slice(start - o, end - o) for start, end, o in zip(low, high, x.origin, strict=True))
+        return _lanes(x.layout, warps)[box].reshape(-1, warps)
+
+    a, b = inside(first), inside(second)
     if first.cta != second.cta:
         return _thread(a[0]), _thread(b[0])
     for wa, wb in product(range(warps), repeat=2):
@@ -158,7 +161,7 @@ def replay(machine: Machine, sizes: Mapping[str, int]) -> Finding | None:
     names = {d.name: d.value for d in kernel.dims if d.value is not None} | dict(sizes)
     run = Replay(kernel, names)
     for point in product(*(range(ex.evaluate(axis.extent, names)) for axis in kernel.grid)):
-        where = dict(zip((axis.name for axis in kernel.grid), point, strict=True))
+        where: dict[str, int] = dict(zip((axis.name for axis in kernel.grid), point, strict=True))
         run.cta = tuple(where.items())
         explorer = Explorer(machine, names, where, run.observe, exact=True)
         for case in explorer.cases():
@@ -171,22 +174,19 @@ def replay(machine: Machine, sizes: Mapping[str, int]) -> Finding | None:
     return None
 
 
-def small_sizes(kernel: tir.Kernel, sizes: Mapping[str, int], limit: int, cap: int) -> Iterator[dict[str, int]]:
-    """Sizes to try, small ones first: unknown dims in the tiles that the kernel counts, up to ``limit`` tiles each."""
+def small_sizes(kernel: tir.Kernel, sizes: Mapping[str, int], tiles: int, ragged: bool) -> Iterator[dict[str, int]]:
+    """Sizes to try, small ones first: unknown dims from 0 to ``tiles`` of the tiles that the kernel counts, and when
+    ``ragged`` also a little more."""
     known = {d.name: d.value for d in kernel.dims if d.value is not None} | dict(sizes)
     free = [d for d in kernel.dims if d.name not in known]
-    units = [_unit(kernel, d) for d in free]
-    points: Sequence[tuple[int, ...]] = sorted(
-        product(range(_per_axis(limit, cap, len(free)) + 1), repeat=len(free)),
-        key=lambda p: (max(p, default=0), sum(p)),
-    )
-    for point in points[:cap]:
-        yield {**known, **{d.name: u * n for d, u, n in zip(free, units, point, strict=True)}}
-
-
-def _per_axis(limit: int, cap: int, axes: int) -> int:
-    """How far each of several sizes goes when ``cap`` combinations are affordable."""
-    return limit if axes <= 1 else max(1, min(limit, int((4 * cap) ** (1 / axes))))
+    values = []
+    for dim in free:
+        unit = _unit(kernel, dim)
+        more = [n * unit + dim.multiple for n in range(tiles)] if ragged and unit > dim.multiple else []
+        values.append(sorted({*(n * unit for n in range(tiles + 1)), *more}))
+    places: Sequence[tuple[int, ...]] = sorted(product(*(range(len(v)) for v in values)), key=lambda p: (sum(p), p))
+    for place in places:
+        yield {**known, **{d.name: v[i] for d, v, i in zip(free, values, place, strict=True)}}
 
 
 def _unit(kernel: tir.Kernel, dim: tir.Dim) -> int:
@@ -215,6 +215,3 @@ def _parts(e: ex.Expr) -> Iterator[ex.Bin]:
         yield e
         yield from _parts(e.a)
         yield from _parts(e.b)
-
-
-__all__ = ["Atom", "Replay", "TooMany", "replay", "small_sizes"]

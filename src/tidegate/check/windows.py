@@ -12,16 +12,16 @@ from itertools import combinations_with_replacement
 from math import gcd, inf
 
 from tidegate.check.control import Atom, Index, Linear, Reader, single
-from tidegate.ir import tir
 from tidegate.ir import expr as ex
+from tidegate.ir import tir
 from tidegate.ir.layout import Coord, Layout
 from tidegate.ir.text import print_stmt
 
 
 @dataclass(frozen=True)
 class Use:
-    """One statement that accesses a tensor. ``facts``: forms that are at least 0 where it executes; ``trips``: per index
-    in scope the number of values it takes (inf: not a constant); ``pinned``: indices that conditions fix."""
+    """One statement that accesses a tensor. ``facts``: forms that are at least 0 where it executes; ``trips``: per
+    index in scope the number of values it takes (inf: not a constant); ``pinned``: indices that conditions fix."""
 
     stmt: tir.Instruction
     window: tir.Window

@@ -22,7 +22,6 @@ def describe(machine: Machine, fault: Fault) -> tuple[Finding, tuple[Step, ...]]
         "outstanding copy": _outstanding,
         "uninitialised": _uninitialised,
         "overwritten": _overwritten,
-        "barrier": _barrier,
     }[fault.kind]
     return build(machine, fault, fault.state), _timeline(fault, fault.state)
 
@@ -84,13 +83,6 @@ def _overwritten(machine: Machine, fault: Fault, state: State) -> Finding:
         f"the bytes were last written through {owner.buffer}, not through {machine.sites[fault.later or 0].buffer}"
     )
     return Finding("overwritten", message, first, second, "buffers that share no bytes while both are in use")
-
-
-def _barrier(machine: Machine, fault: Fault, state: State) -> Finding:
-    assert fault.stmt is not None
-    place = ", ".join(f"{name} = {value}" for name, value in _at(fault.at))
-    message = f"{fault.detail}{f', at {place}' if place else ''}: {print_stmt(fault.stmt)}"
-    return Finding("barrier", message, remedy="another barrier number, or an order between the two uses")
 
 
 # ---------------------------------------------------------------------------------------------- accesses

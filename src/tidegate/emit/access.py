@@ -80,13 +80,6 @@ class SharedAccess:
         return plus(f"(at ^ {factor(str(low))})", str(high))
 
 
-def slot_base(cx: Context, slot: tir.Slot) -> str:
-    """C++ of the first byte of the slot, and what divides it."""
-    if slot.cursor:
-        return cx.name(f"slot {slot.cursor}", f"{slot.buffer}_{slot.cursor}")
-    return f"shared + {cx.name('first', slot.buffer + '_first')}"
-
-
 def shared_access(
     cx: Context, slot: tir.Slot, bases: tuple[Coord, ...], coords: tuple[np.ndarray, ...], hint: str
 ) -> SharedAccess:
@@ -98,27 +91,34 @@ def shared_access(
     constants = sum((c + o) * s for c, o, s in zip(flip(coords), slot.origin, strides, strict=True))
     assert isinstance(constants, np.ndarray)
     flat = tuple(int(c) for c in constants.ravel())
-    base = slot_base(cx, slot)
     split = address.split(steps, buffer.swizzle, flat)
     linear = address.thread_expression(steps)
     s = buffer.swizzle
-    swizzle = f"swizzle<{s.bits}, {s.base}, {s.shift}>"
+    swizzle = f"swizzle<{s.bits}, {s.base}, {s.shift}>" if s.bits else ""
+    start = plus("shared", cx.name("at", f"{slot.buffer}_at"))
     wanted = f"{slot.buffer}_{hint}"
     if split is None:
         part = cx.declare("const u32", wanted, linear)
-        general = f"{swizzle}({part} + {{}})"
-        return SharedAccess({"high": constants}, [f"const u32 at = {base};"], general)
+        setup = [f"const u32 at = {plus(start, _slot(cx, slot))};"]
+        return SharedAccess({"high": constants}, setup, f"{swizzle}({part} + {{}})")
     low = np.array(split.low).reshape(constants.shape)
     high = np.array(split.high).reshape(constants.shape)
-    part = linear
-    if linear != "0":
-        part = cx.declare("const u32", wanted, f"{swizzle}({linear})" if s.bits else linear)
+    part = f"{swizzle}({linear})" if swizzle and linear != "0" else linear
     # (slot + t) ^ low is slot + (t ^ low) where the slot begins at a multiple of what low can change.
     reach = 1 << int(low.max()).bit_length()
     if gcd(buffer.offset, buffer.stride, SMEM_ALIGN) % reach:
-        general = f"(({part} ^ {{0}}) + {{1}})"
-        return _Unaligned({"low": low, "high": high}, [f"const u32 at = {base};"], general)
-    return SharedAccess({"low": low, "high": high}, [f"const u32 at = {plus(base, part)};"], "")
+        part = cx.declare("const u32", wanted, part)
+        setup = [f"const u32 at = {plus(start, _slot(cx, slot))};"]
+        return _Unaligned({"low": low, "high": high}, setup, f"(({part} ^ {{}}) + {{}})")
+    first = cx.declare("const u32", wanted, plus(start, part))
+    return SharedAccess({"low": low, "high": high}, [f"const u32 at = {plus(first, _slot(cx, slot))};"], "")
+
+
+def _slot(cx: Context, slot: tir.Slot) -> str:
+    """C++ of the distance of the cursor's slot from the first."""
+    if not slot.cursor or cx.kernel.buffer(slot.buffer).stages == 1:
+        return "0"
+    return f"{cx.name('cursor', slot.cursor)} * {cx.name('stride', slot.buffer + '_stride')}"
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,112 @@ from tidegate.ir.expr import Bin, Expr, Int, Sym
 from tidegate.ir.layout import Layout
 
 KEYWORDS = frozenset(
-    """alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl const constexpr
-    const_cast continue decltype default delete do double dynamic_cast else enum explicit export extern false float for
-    friend goto if inline int long mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected
-    public register reinterpret_cast return short signed sizeof static static_assert static_cast struct switch template
-    this thread_local throw true try typedef typeid typename union unsigned using virtual void volatile wchar_t while
-    xor xor_eq threadIdx blockIdx blockDim gridDim warpSize min max abs smem shared tid warp cta group band height
-    from to at left v main""".split()
+    [
+        "alignas",
+        "alignof",
+        "and",
+        "and_eq",
+        "asm",
+        "auto",
+        "bitand",
+        "bitor",
+        "bool",
+        "break",
+        "case",
+        "catch",
+        "char",
+        "class",
+        "compl",
+        "const",
+        "constexpr",
+        "const_cast",
+        "continue",
+        "decltype",
+        "default",
+        "delete",
+        "do",
+        "double",
+        "dynamic_cast",
+        "else",
+        "enum",
+        "explicit",
+        "export",
+        "extern",
+        "false",
+        "float",
+        "for",
+        "friend",
+        "goto",
+        "if",
+        "inline",
+        "int",
+        "long",
+        "mutable",
+        "namespace",
+        "new",
+        "noexcept",
+        "not",
+        "not_eq",
+        "nullptr",
+        "operator",
+        "or",
+        "or_eq",
+        "private",
+        "protected",
+        "public",
+        "register",
+        "reinterpret_cast",
+        "return",
+        "short",
+        "signed",
+        "sizeof",
+        "static",
+        "static_assert",
+        "static_cast",
+        "struct",
+        "switch",
+        "template",
+        "this",
+        "thread_local",
+        "throw",
+        "true",
+        "try",
+        "typedef",
+        "typeid",
+        "typename",
+        "union",
+        "unsigned",
+        "using",
+        "virtual",
+        "void",
+        "volatile",
+        "wchar_t",
+        "while",
+        "xor",
+        "xor_eq",
+        "threadIdx",
+        "blockIdx",
+        "blockDim",
+        "gridDim",
+        "warpSize",
+        "min",
+        "max",
+        "abs",
+        "smem",
+        "shared",
+        "tid",
+        "warp",
+        "cta",
+        "group",
+        "band",
+        "height",
+        "from",
+        "to",
+        "at",
+        "left",
+        "v",
+        "main",
+    ]
 )
 
 
@@ -81,14 +180,11 @@ class Context:
         return {str(name): layout for name, layout in self.kernel.layouts}
 
     @cached_property
-    def slots(self) -> dict[str, list[str]]:
-        """Per cursor, the buffers that it moves through."""
-        found: dict[str, list[str]] = {str(c.name): [] for c in self.kernel.cursors}
-        for stmt in tir.walk(self.kernel.body):
-            for value in vars(stmt).values():
-                if isinstance(value, tir.Slot) and value.cursor and value.buffer not in found[value.cursor]:
-                    found[value.cursor].append(value.buffer)
-        return found
+    def moving(self) -> frozenset[str]:
+        """The cursors that choose among slots."""
+        rings = {b.name for b in self.kernel.buffers if b.stages > 1}
+        slots = [v for stmt in tir.walk(self.kernel.body) for v in vars(stmt).values() if isinstance(v, tir.Slot)]
+        return frozenset(str(slot.cursor) for slot in slots if slot.cursor and slot.buffer in rings)
 
     def register_layout(self, name: str) -> Layout:
         return self.layouts[self.kernel.register(tir.Name(name)).layout]
@@ -175,7 +271,19 @@ def times(a: str, b: str) -> str:
 
 def factor(e: str) -> str:
     """e, in parentheses unless it is a name, a number or a call."""
-    return e if re.fullmatch(r"[\w.]+(\([^()]*\))?", e) else f"({e})"
+    if re.fullmatch(r"[\w.]+", e):
+        return e
+    call = re.match(r"\w+\(", e)
+    return e if call and _closes(e, call.end()) == len(e) else f"({e})"
+
+
+def _closes(e: str, start: int) -> int:
+    """The end of the parenthesis that opens before ``start``."""
+    depth, at = 1, start
+    while depth and at < len(e):
+        depth += {"(": 1, ")": -1}.get(e[at], 0)
+        at += 1
+    return at
 
 
 def guarded(condition: str, lines: Iterable[str]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tidegate.emit.context import Context
@@ -18,7 +18,6 @@ from tidegate.emit.syncs import (
     emit_cp_wait,
     emit_sync_block,
     emit_sync_warp,
-    slot_names,
 )
 from tidegate.errors import NotEmittable, NotEmitted
 from tidegate.ir import tir
@@ -44,6 +43,9 @@ EMITTERS: Mapping[type[tir.Instruction], Callable[[Context, Any], list[str]]] = 
     tir.BarSync: emit_bar_sync,
 }
 """One emitter per instruction; an instruction that is not here is refused."""
+
+WIDTH = 118
+"""Characters per line of the signature."""
 
 BAND = 8
 """Rows of CTAs that are walked together, column by column."""
@@ -75,9 +77,8 @@ def emit(kernel: tir.Kernel) -> str:
     params += [f"int {cx.name('size', d.name)}" for d in kernel.dims if d.value is None]
     body = [*_grid(cx), *_top_level(cx, kernel.body)]
     body = [*_declarations(cx, body), *body]
-    signature = f'extern "C" __global__ void __launch_bounds__({kernel.threads}) {entry}({", ".join(params)}) {{'
-    text = "\n".join([*_wrapped(signature), *("  " + line if line else "" for line in body), "}"])
-    title = f"// {kernel.name}: {kernel.warps} warps, {kernel.smem} bytes of shared memory, for {kernel.target}."
+    text = "\n".join([*_signature(entry, params, kernel.threads), *("  " + line if line else "" for line in body), "}"])
+    title = f"// {kernel.name}: {kernel.warps} warp{'s' * (kernel.warps > 1)}, {kernel.smem} bytes of shared memory, for {kernel.target}."
     return f"{title}\n\n{header_for(text)}\n\n{text}\n"
 
 
@@ -85,23 +86,20 @@ def _param(cx: Context, p: tir.Param) -> str:
     return f"{'' if p.output else 'const '}{p.dtype}* {cx.name('param', p.name)}"
 
 
-def _wrapped(signature: str) -> Iterable[str]:
-    if len(signature) <= 118:
-        return [signature]
-    head, tail = signature.rsplit(f") ", 2)[0] if False else signature.split(") ", 1)
-    return [f"{head})", f"{tail}"] if len(tail) <= 118 else [f"{head})", *_wrapped_parameters(tail)]
-
-
-def _wrapped_parameters(text: str) -> list[str]:
-    name, rest = text.split("(", 1)
-    lines = [f"{name}("]
-    for item in rest.split(", "):
-        if len(lines) > 1 and len(lines[-1]) + len(item) < 110:
-            lines[-1] += f" {item},"
+def _signature(entry: str, params: list[str], threads: int) -> list[str]:
+    # One CTA per multiprocessor must fit; without the 1 the compiler saves registers for more, at the cost of the order
+    # in which it can place loads.
+    head = f'extern "C" __global__ void __launch_bounds__({threads}, 1)'
+    line = f"{entry}({', '.join(params)}) {{"
+    if len(line) <= WIDTH:
+        return [head, line]
+    lines = [f"{entry}("]
+    for param in params:
+        if lines[-1].startswith(" ") and len(lines[-1]) + len(param) + 2 < WIDTH:
+            lines[-1] += f" {param},"
         else:
-            lines.append(f"    {item},")
-    lines[-1] = lines[-1].removesuffix(",")
-    return lines
+            lines.append(f"    {param},")
+    return [head, *lines[:-1], f"{lines[-1].removesuffix(',')}) {{"]
 
 
 # ---------------------------------------------------------------------------------------------- body
@@ -192,22 +190,15 @@ def _buffers(cx: Context) -> list[str]:
         "extern __shared__ __align__(1024) unsigned char smem[];",
         "const u32 shared = shared_address(smem);",
     ]
-    slots = []
     for b in k.buffers:
+        constants = [f"{cx.name('at', b.name + '_at')} = {b.offset}"]
+        if b.stages > 1:
+            constants.append(f"{cx.name('stride', b.name + '_stride')} = {b.stride}")
         shape = " x ".join(map(str, b.shape))
-        lines.append(f"// {b.name}: {b.stages} x [{shape}] {b.dtype}" + _swizzle(b))
-        first = cx.name("first", f"{b.name}_first")
-        cursors = [str(c.name) for c in k.cursors if b.name in cx.slots[str(c.name)]]
-        constants = [f"{first} = {b.offset}"]
-        for cursor in cursors:
-            at, _, last, stride = slot_names(cursor, str(b.name))
-            slots.append(f"u32 {cx.name(*at)} = shared + {first};")
-            depth = next(c.depth for c in k.cursors if c.name == cursor)
-            if cursor == cursors[0]:
-                constants.append(f"{cx.name(*stride)} = {b.stride}")
-                constants.append(f"{cx.name(*last)} = {first} + {depth - 1} * {cx.name(*stride)}")
-        lines.append(f"constexpr u32 {', '.join(constants)};")
-    return [*lines, *slots]
+        ring = f"{b.stages} x " if b.stages > 1 else ""
+        lines.append(f"constexpr u32 {', '.join(constants)};  // {ring}[{shape}] {b.dtype}{_swizzle(b)}")
+    slots = ", ".join(f"{cx.name('cursor', c.name)} = 0" for c in k.cursors if c.name in cx.moving)
+    return [*lines, f"u32 {slots};  // slots"] if slots else lines
 
 
 def _swizzle(b: tir.Buffer) -> str:

@@ -40,18 +40,8 @@ def _among(warps: list[int], total: int) -> str:
 
 
 def emit_advance(cx: Context, s: tir.Advance) -> list[str]:
-    lines = []
-    for buffer in cx.slots[s.cursor]:
-        at, first, last, stride = (cx.name(*key) for key in slot_names(s.cursor, buffer))
-        lines.append(f"{at} = {at} == shared + {last} ? shared + {first} : {at} + {stride};")
-    return lines
-
-
-def slot_names(cursor: str, buffer: str) -> tuple[tuple[str, str], ...]:
-    """(kind, name) of the address of the cursor's slot, and of the constants of the ring."""
-    return (
-        (f"slot {cursor}", f"{buffer}_{cursor}"),
-        ("first", f"{buffer}_first"),
-        ("last", f"{buffer}_last"),
-        ("stride", f"{buffer}_stride"),
-    )
+    depth = next(c.depth for c in cx.kernel.cursors if c.name == s.cursor)
+    if depth == 1 or s.cursor not in cx.moving:
+        return []
+    name = cx.name("cursor", s.cursor)
+    return [f"{name} = {name} == {depth - 1} ? 0 : {name} + 1;"]

@@ -71,7 +71,8 @@ class Layout:
         return 0 if self.replicated else self.free_mask
 
     def transposed(self) -> Layout:
-        """The layout of the transposed tile: every register stays where it is."""
+        """The layout of the transposed tile. Every register stays where it is when at most one axis is repeated; else
+        the repetitions are numbered anew."""
 
         def flip(c: Coord) -> Coord:
             return c[::-1]

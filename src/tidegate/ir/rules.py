@@ -321,19 +321,9 @@ def _mma_agreement(a: Layout, b: Layout, d: Layout) -> Iterator[str]:
     for bit, (wa, wb, wd) in enumerate(zip(a.warp, b.warp, d.warp, strict=True)):
         if wa != (wd[0], 0) or wb != (0, wd[1]):
             yield f"warp bit {bit} moves d by {show(wd)}, but a by {show(wa)} and b by {show(wb)}"
-    held = {(n, x): blocks_along(layout, x) for n, layout in (("a", a), ("b", b), ("d", d)) for x in (0, 1)}
-    for axis, first, second in (("m", ("a", 0), ("d", 0)), ("n", ("b", 1), ("d", 1)), ("k", ("a", 1), ("b", 0))):
-        if held[first] != held[second]:
-            yield f"a thread holds other coordinates along {axis} of {first[0]} than of {second[0]}"
-    for key, axis in ((("a", 0), "m"), (("a", 1), "k")):
-        if {c ^ 8 for c in held[key]} != held[key]:
-            yield f"a thread lacks the second half of a fragment along {axis}"
-
-
-def blocks_along(layout: Layout, axis: int) -> set[int]:
-    """Origins along one axis of the 8x8 blocks of which thread 0 holds elements; for the others their warp's place is
-    added."""
-    return {origin[axis] & ~7 for origin in layout.register_origins()}
+    # What the lanes and warps do not place, the registers of each thread hold: along n and k, that fits by the above.
+    if any(wa[0] == 8 for wa in a.warp):
+        yield "a thread lacks the second half of a fragment along m: the warps divide it"
 
 
 def _wgmma(t: Tables, s: tir.Wgmma) -> Iterator[str]:
@@ -378,6 +368,8 @@ def _move(t: Tables, s: tir.Move) -> Iterator[str]:
         yield f"{s.src!r} holds {src_type}, {s.dst!r} holds {dst_type}"
     if dst not in (src, src.transposed()):
         yield f"the layouts of {s.src!r} and {s.dst!r} are neither equal nor the transpose of each other"
+    elif dst != src and sum(r > 1 for r in src.rep) > 1:
+        yield f"the layout of {s.src!r} is repeated along two axes, so its transpose numbers the registers differently"
 
 
 # ---------------------------------------------------------------------------------------------- syncs

@@ -8,7 +8,7 @@ too is a question of order.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -186,7 +186,7 @@ def _well_formed(name: str, where: str) -> Iterator[Violation]:
 
 def _scopes(kernel: tir.Kernel, places: list[Placed]) -> Iterator[Violation]:
     """Expressions use names in scope, and divide by what is positive."""
-    dims: set[str] = {d.name for d in kernel.dims}
+    dims: dict[str, bool] = {d.name: (d.value or 0) > 0 for d in kernel.dims}
     axes: set[str] = {a.name for a in kernel.grid}
     for param in kernel.params:
         for extent in param.shape:
@@ -198,10 +198,10 @@ def _scopes(kernel: tir.Kernel, places: list[Placed]) -> Iterator[Violation]:
             yield from _in_scope(e, dims, axes | set(place.indices), place.where)
 
 
-def _in_scope(e: Expr, dims: set[str], others: set[str], where: str) -> Iterator[Violation]:
+def _in_scope(e: Expr, dims: Mapping[str, bool], others: set[str], where: str) -> Iterator[Violation]:
     for name in dict.fromkeys(symbols(e)):
-        if name not in dims | others:
-            known = ", ".join(sorted(dims | others)) or "none"
+        if name not in dims.keys() | others:
+            known = ", ".join(sorted(dims.keys() | others)) or "none"
             yield Violation(
                 where, f"{name!r} in {e} is not in scope (sizes, and in the body grid axes and indices: {known})"
             )
@@ -210,13 +210,13 @@ def _in_scope(e: Expr, dims: set[str], others: set[str], where: str) -> Iterator
             yield Violation(where, f"{e} divides by {divisor}, which is not surely positive")
 
 
-def _positive(e: Expr, dims: set[str]) -> bool:
-    """Whether e is at least 1 for all sizes, which are themselves at least 1."""
+def _positive(e: Expr, dims: Mapping[str, bool]) -> bool:
+    """Whether e is at least 1, for ``dims`` that say of each size whether it is; a launch argument may be 0."""
     if isinstance(e, Bin):
         if e.op in ("+", "*", "min", "cdiv"):
             return _positive(e.a, dims) and _positive(e.b, dims)
         return e.op == "max" and (_positive(e.a, dims) or _positive(e.b, dims))
-    return e.value > 0 if isinstance(e, Int) else e.name in dims
+    return e.value > 0 if isinstance(e, Int) else dims.get(e.name, False)
 
 
 def _divisors(e: Expr) -> Iterator[Expr]:
@@ -253,8 +253,8 @@ def _declarations(kernel: tir.Kernel, places: list[Placed]) -> Iterator[Violatio
 
 
 def _dim_problems(kernel: tir.Kernel, dim: tir.Dim) -> Iterator[str]:
-    if dim.value is not None and dim.value < 1:
-        yield "a size is at least 1"
+    if dim.value is not None and dim.value < 0:
+        yield "a size is not negative"
     if dim.multiple < 1:
         yield "the known factor is at least 1"
     elif dim.value is not None and dim.value % dim.multiple:
@@ -265,7 +265,7 @@ def _param_problems(kernel: tir.Kernel, param: tir.Param) -> Iterator[str]:
     if param.align < param.dtype.size or param.align & (param.align - 1):
         yield f"align must be a power of two of at least {param.dtype.size}, the size of {param.dtype}"
         return
-    fixed: dict[str, int] = {d.name: d.value for d in kernel.dims if d.value is not None}
+    fixed: dict[str, int] = {d.name: d.value for d in kernel.dims if d.value is not None and d.value > 0}
     pitch = param.dtype.size
     for axis in range(len(param.shape) - 1, 0, -1):
         if any(name not in fixed for name in symbols(param.shape[axis])):

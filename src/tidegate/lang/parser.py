@@ -247,7 +247,7 @@ class _Parser:
 
     def bind_index(self, node: ast.For, name: str, extent: Expr, size: int) -> None:
         old = self.scope.bindings.get(name)
-        if name in self.dims or old is not None and not isinstance(old, Gone):
+        if name in self.dims or (old is not None and not isinstance(old, Gone)):
             raise BadLoop(
                 self.source.span(node.target), what=f"the index name {name!r} is in use", advice="choose another name"
             )

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import gcd
+from math import gcd, lcm
 
 from tidegate.errors import BadSchedule, CopyAlignment, NoInstruction, Span
 from tidegate.ir import hir, legal, tir
@@ -15,6 +14,7 @@ from tidegate.legalise.build import Builder, coalesce
 from tidegate.legalise.classes import choose, copy_layout, staged_views, store_view_layout
 from tidegate.legalise.layouts import (
     SharedAccess,
+    blocked,
     contiguous_run,
     mma_accumulator,
     mma_operand_a,
@@ -60,6 +60,7 @@ class _Legaliser:
         self.build = Builder(program.warps, {t.name for t in program.tensors} | set(program.dims) | indices)
         self.multiples = {d: dict(program.multiples).get(d, DEFAULT_MULTIPLE) for d in program.dims}
         self.multiples.update(dict(program.sizes))
+        self.relied_on: dict[str, int] = {}
         self.align = {t.name: self.tensor_align(t) for t in program.tensors}
 
     def run(self) -> legal.LegalProgram:
@@ -90,9 +91,7 @@ class _Legaliser:
 
     def dims(self) -> tuple[tir.Dim, ...]:
         sizes = dict(self.program.sizes)
-        return tuple(
-            tir.Dim(tir.Name(d), sizes.get(d), 1 if d in sizes else self.multiples[d]) for d in self.program.dims
-        )
+        return tuple(tir.Dim(tir.Name(d), sizes.get(d), self.relied_on.get(d, 1)) for d in self.program.dims)
 
     # -------------------------------------------------------------------------------------- facts of tensors
 
@@ -110,13 +109,29 @@ class _Legaliser:
         for extent in reversed(tensor.shape[1:]):
             stride *= self.divisor(extent)
             align = gcd(align, stride)
-        return max(align & -align, tensor.dtype.size) if align else WIDEST
+        align = max(align & -align, tensor.dtype.size) if align else WIDEST
+        for extent in tensor.shape[1:]:
+            self.rely(extent, gcd(self.divisor(extent), align // tensor.dtype.size))
+        return align
+
+    def rely(self, extent: Expr, multiple: int) -> None:
+        """Notes that the program is right only for sizes that ``multiple`` divides."""
+        if isinstance(extent, Sym):
+            self.relied_on[extent.name] = lcm(self.relied_on.get(extent.name, 1), multiple)
 
     def window(self, window: hir.Window) -> tir.Window:
         """Origins in elements; a bound wherever the last tile may reach beyond the tensor."""
         origin = tuple(mul(Sym(a.index), a.size) if a.index else Int(0) for a in window.axes)
-        bounds = tuple(None if not a.index or self.divisor(a.extent) % a.size == 0 else a.extent for a in window.axes)
+        bounds = tuple(self.bound(a) for a in window.axes)
         return tir.Window(tir.Name(window.tensor), origin, bounds)
+
+    def bound(self, axis: hir.Axis) -> Expr | None:
+        if axis.index is None:
+            return None
+        if self.divisor(axis.extent) % axis.size:
+            return axis.extent
+        self.rely(axis.extent, axis.size)
+        return None
 
     # -------------------------------------------------------------------------------------- schedule legality
 
@@ -321,8 +336,6 @@ class _Legaliser:
                 what=f"cp.async of {need} bytes: a row of the tile has {shape[-1] * size} bytes",
                 advice="make the tile's last size a multiple of that, or use by=cuda.ld()",
             )
-        from tidegate.legalise.layouts import blocked
-
         return blocked(shape, self.program.warps, len(shape) - 1, need // size), need
 
     def store(self, node: hir.Store) -> None:

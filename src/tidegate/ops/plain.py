@@ -59,7 +59,7 @@ def run(program: hir.Program, arrays: Sequence[np.ndarray]) -> None:
     """Fills the output arrays with the plain program's results."""
     sizes = bind_sizes(program, arrays)
     for tensor, array in zip(program.tensors, arrays, strict=True):
-        if not isinstance(array, np.ndarray) or tensor.output and not array.flags.writeable:
+        if not isinstance(array, np.ndarray) or (tensor.output and not array.flags.writeable):
             raise WrongArguments(
                 kernel=program.name,
                 what=f"plain needs NumPy arrays, writable for outputs; {tensor.name} is not one",

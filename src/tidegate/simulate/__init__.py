@@ -37,6 +37,9 @@ def simulate(
     visible: as 'late' as the rules allow, as 'early' as possible, or at 'random' moments. ``seed`` selects the
     interleaving of CTAs, warps and lanes; equal arguments give equal results.
 
+    ``kernel`` keeps the rules of tidegate.ir.spec. Those that this machine does not stand on (a barrier's participants,
+    the depth of a cursor) may be broken: then it shows what happens.
+
     Raises WrongArrays for arrays that do not fit, NotSimulated for instructions that this machine lacks, NotExecutable
     for TIR without a meaning. A deadlock is a report, never a hang.
     """

@@ -79,7 +79,7 @@ class PoisonReport:
         return "; ".join(parts)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Simulation:
     """``outputs``: one new array per output parameter; elements that nothing wrote are NaN. ``reports``: the first
     distinct faults. ``distinct`` counts them all; ``ok`` means there were none."""

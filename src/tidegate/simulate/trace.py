@@ -48,6 +48,7 @@ def expand(kernel: tir.Kernel, env: Mapping[str, int]) -> list[Step]:
     scope = dict(env)
     uses = {c.name: 0 for c in kernel.cursors}
     depth = {c.name: c.depth for c in kernel.cursors}
+    stages = {b.name: b.stages for b in kernel.buffers}
     steps = []
     for stmt in _flatten(kernel.body, scope):
         if isinstance(stmt, tir.Advance):
@@ -55,6 +56,10 @@ def expand(kernel: tir.Kernel, env: Mapping[str, int]) -> list[Step]:
             continue
         slot, window = shared_operand(stmt), window_operand(stmt)
         at = uses[slot.cursor] % depth[slot.cursor] if slot and slot.cursor is not None else 0
+        if slot and at >= stages[slot.buffer]:
+            raise NotExecutable(
+                stmt=statement(stmt), what=f"{slot.buffer} has {stages[slot.buffer]} slots, not slot {at}"
+            )
         if window is None:
             steps.append(Step(stmt, at))
             continue

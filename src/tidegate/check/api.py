@@ -1,0 +1,175 @@
+"""The check itself: one question after the other, and a verdict that claims no more than was shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+
+from tidegate.check import windows
+from tidegate.check.control import Undecided
+from tidegate.check.explore import Exhausted, Explorer
+from tidegate.check.machine import MODELLED, Fault, Machine
+from tidegate.check.replay import TooMany, replay, small_sizes
+from tidegate.check.verdict import Finding, Verdict
+from tidegate.check.witness import describe
+from tidegate.ir import expr as ex
+from tidegate.ir import spec, tir
+from tidegate.ir.text import print_stmt
+
+MAX_RUNS = 300
+"""Concrete runs in the search for a witness."""
+
+MAX_TILES = 24
+"""Largest trip count in the search for a witness, with one unknown size."""
+
+
+def check(kernel: tir.Kernel, sizes: Mapping[str, int] | None = None) -> Verdict:
+    """Whether every access of ``kernel`` is ordered, complete and inside its memory, whatever the timing.
+
+    ``sizes`` gives values to dims that are launch arguments; the verdict then holds for these alone. A dim without a
+    value stands for every size that its declared factor divides, 0 included. Raises ValueError for a name that is no
+    launch argument of the kernel, or a size that is negative or breaks the declared factor.
+    """
+    sizes = dict(sizes or {})
+    _validate(kernel, sizes)
+    scope = _scope(kernel, sizes)
+    if violations := spec.verify(kernel):
+        found = tuple(Finding("malformed", f"{v.where}: {v.message}") for v in violations)
+        return Verdict(kernel.name, "unsafe", scope, found)
+    if reason := _unsupported(kernel):
+        return Verdict(kernel.name, "not proved", scope, reason=reason)
+    machine = Machine(kernel)
+    return _ordered(machine, sizes, scope) or _global(machine, sizes, scope) or Verdict(kernel.name, "safe", scope)
+
+
+def _validate(kernel: tir.Kernel, sizes: Mapping[str, int]) -> None:
+    free = {d.name: d for d in kernel.dims if d.value is None}
+    for name, value in sizes.items():
+        if name not in free:
+            raise ValueError(f"{name} is no launch argument of {kernel.name}; those are: {', '.join(free) or 'none'}")
+        if value < 0 or value % free[tir.Name(name)].multiple:
+            raise ValueError(f"{name} = {value} is not a multiple of {free[tir.Name(name)].multiple} from 0 on")
+
+
+def _scope(kernel: tir.Kernel, sizes: Mapping[str, int]) -> str:
+    free = [d for d in kernel.dims if d.value is None and d.name not in sizes]
+    given = [f"{name} = {value}" for name, value in sizes.items()]
+    known = f" with {', '.join(given)}" if given else ""
+    if not free:
+        return f"every CTA{known or ', all sizes fixed'}"
+    names = ", ".join(f"{d.name} (a multiple of {d.multiple})" if d.multiple > 1 else d.name for d in free)
+    return f"every CTA, every size {names} from 0 on and so every trip count{known}"
+
+
+def _unsupported(kernel: tir.Kernel) -> str:
+    if kernel.roles:
+        return f"roles are not modelled yet: {', '.join(r.name for r in kernel.roles)}"
+    for stmt in tir.walk(kernel.body):
+        if not isinstance(stmt, MODELLED):
+            text = print_stmt(stmt)
+            return f"the instruction {type(stmt).__name__} is not modelled yet: {text}"
+    return ""
+
+
+# ---------------------------------------------------------------------------------------------- shared memory
+
+
+def _ordered(machine: Machine, sizes: Mapping[str, int], scope: str) -> Verdict | None:
+    """The verdict on shared memory, None when all is well."""
+    explorer = Explorer(machine, sizes)
+    reason = ""
+    try:
+        for case in explorer.cases():
+            explorer.run(case)
+    except Fault as fault:
+        if not explorer.atoms and not explorer.used_grid:
+            return _unsafe(machine, fault, scope)
+        reason = f"{fault.kind} in an abstract run, which no concrete run with small sizes confirmed"
+    except (Undecided, Exhausted) as stop:
+        reason = str(stop)
+    if not reason:
+        return None
+    return _search(machine, sizes, explorer) or Verdict(machine.kernel.name, "not proved", scope, reason=reason)
+
+
+def _unsafe(machine: Machine, fault: Fault, scope: str) -> Verdict:
+    finding, timeline = describe(machine, fault)
+    return Verdict(machine.kernel.name, "unsafe", scope, (finding,), timeline)
+
+
+def _search(machine: Machine, sizes: Mapping[str, int], abstract: Explorer) -> Verdict | None:
+    """The smallest concrete run that breaks a rule, None when the search finds none."""
+    for values in islice(_runs(machine.kernel, sizes), MAX_RUNS):
+        for where in _corners(machine.kernel, values, abstract):
+            explorer = Explorer(machine, values, where, exact=True)
+            try:
+                for case in explorer.cases():
+                    explorer.run(case)
+            except Fault as fault:
+                return _unsafe(machine, fault, _place(machine.kernel, values, where))
+            except (Undecided, Exhausted, ZeroDivisionError):
+                continue
+    return None
+
+
+def _runs(kernel: tir.Kernel, sizes: Mapping[str, int]) -> Iterator[dict[str, int]]:
+    """Sizes that differ in what control depends on; other sizes are one tile."""
+    used = {n for stmt in tir.walk(kernel.body) for e in _control(stmt) for n in ex.symbols(e)}
+    used |= {n for axis in kernel.grid if axis.name in used for n in ex.symbols(axis.extent)}
+    fixed: dict[str, int] = {
+        d.name: d.multiple for d in kernel.dims if d.value is None and d.name not in {*sizes, *used}
+    }
+    free = sum(d.value is None and d.name in used and d.name not in sizes for d in kernel.dims)
+    tiles = MAX_TILES if free <= 1 else 10 if free == 2 else 4
+    return small_sizes(kernel, {**fixed, **sizes}, tiles, ragged=False)
+
+
+def _control(stmt: tir.Stmt) -> tuple[ex.Expr, ...]:
+    if isinstance(stmt, tir.For):
+        return stmt.start, stmt.stop
+    return (stmt.condition,) if isinstance(stmt, tir.If) else ()
+
+
+def _corners(kernel: tir.Kernel, values: Mapping[str, int], abstract: Explorer) -> Iterator[dict[str, int]]:
+    """First and last CTA along the axes that conditions look at, 0 along the others."""
+    used = {axis.name for axis in abstract.used_grid}
+    extents = [(axis.name, ex.evaluate(axis.extent, values)) for axis in kernel.grid]
+    corners: list[dict[str, int]] = [{}]
+    for name, extent in extents:
+        if extent < 1 and name in used:
+            return
+        options = sorted({0, 1, extent - 1} & set(range(extent))) if name in used else [0]
+        corners = [{**corner, name: value} for corner in corners for value in options]
+    yield from corners
+
+
+def _place(kernel: tir.Kernel, values: Mapping[str, int], where: Mapping[str, int]) -> str:
+    free = {d.name for d in kernel.dims if d.value is None}
+    parts = [f"{n} = {v}" for n, v in values.items() if n in free] + [f"CTA {n} = {v}" for n, v in where.items()]
+    return f"shown by a run with {', '.join(parts)}" if parts else "shown by a run"
+
+
+# ---------------------------------------------------------------------------------------------- global memory
+
+
+def _global(machine: Machine, sizes: Mapping[str, int], scope: str) -> Verdict | None:
+    """The verdict on global memory, None when all is well."""
+    kernel = machine.kernel
+    explorer = Explorer(machine, sizes)
+    found = windows.uses(kernel, explorer.reader)
+    reasons = [
+        *windows.unproved_bounds(kernel, explorer.reader, found),
+        *windows.unproved_writers(kernel, found),
+    ]
+    if not reasons:
+        return None
+    complete = not any(d.value is None and d.name not in sizes for d in kernel.dims)
+    for values in islice(small_sizes(kernel, sizes, 3, ragged=True), MAX_RUNS):
+        try:
+            finding = replay(machine, values)
+        except (TooMany, Undecided, Exhausted, ZeroDivisionError):
+            complete = False
+            continue
+        if finding is not None:
+            return Verdict(kernel.name, "unsafe", _place(kernel, values, {}), (finding,))
+    return None if complete else Verdict(kernel.name, "not proved", scope, reason="; ".join(reasons))

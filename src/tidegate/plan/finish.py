@@ -1,0 +1,188 @@
+"""From syncs on a timeline to a finished plan: what is not needed goes, the rest gets ids, pairs and reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from tidegate.analyze.access import Access
+from tidegate.analyze.depend import Dependence, Kind, Scope
+from tidegate.analyze.memory import Allocation
+from tidegate.ir import legal, tir
+from tidegate.plan.order import Facts, Unmet, Walk
+from tidegate.plan.plan import (
+    AsyncPlan,
+    Bounds,
+    Buffer,
+    Channel,
+    LoopSchedule,
+    ProtectedPair,
+    Role,
+    Slotting,
+    Sync,
+    SyncKind,
+)
+from tidegate.plan.timeline import END, Issue, Node, Repeat, walk
+
+
+def by_place(syncs: Iterable[Sync]) -> dict[str, list[Sync]]:
+    found: dict[str, list[Sync]] = {}
+    for sync in syncs:
+        found.setdefault(sync.place, []).append(sync)
+    return found
+
+
+def unordered(nodes: tuple[Node, ...], facts: Facts, syncs: Iterable[Sync]) -> tuple[Unmet, ...]:
+    """The dependences that these syncs leave unordered."""
+    check = Walk(facts, by_place(syncs))
+    check.run(nodes)
+    return tuple(check.unmet.values())
+
+
+def only_needed(nodes: tuple[Node, ...], facts: Facts, syncs: Sequence[Sync]) -> tuple[Sync, ...]:
+    """Drops every sync without which everything is still ordered, and notes for the others what they protect."""
+    kept = list(syncs)
+    for sync in sorted(syncs, key=lambda s: s.kind is SyncKind.COPY_COMMIT):
+        rest = [s for s in kept if s is not sync]
+        if not unordered(nodes, facts, rest):
+            kept = rest
+    out = []
+    for sync in kept:
+        broken = unordered(nodes, facts, [s for s in kept if s is not sync])
+        pairs = tuple(sorted({u.dependence.id for u in broken}, key=lambda i: int(i[1:])))
+        out.append(replace(sync, protects=pairs))
+    return tuple(out)
+
+
+def numbered(nodes: tuple[Node, ...], facts: Facts, syncs: Sequence[Sync]) -> tuple[Sync, ...]:
+    """Ids in timeline order, ids of named barriers, and reasons in words."""
+    order = {place: at for at, place in enumerate([*(n.place for n in walk(nodes)), END])}
+    pairs = {d.id: d for d in facts.dependences}
+    lines = {s.id: s.span.line for s in legal.steps(facts.program.body)}
+    barriers: dict[str, int] = {}
+    out = []
+    for number, sync in enumerate(sorted(syncs, key=lambda s: order[s.place])):
+        count = sync.count
+        if sync.kind is SyncKind.NAMED:
+            count = barriers.setdefault(sync.participants, len(barriers) + 1)
+        why = reason([pairs[i] for i in sync.protects], lines)
+        out.append(replace(sync, id=f"s{number}", count=count, reason=why))
+    return tuple(out)
+
+
+def reason(protected: Sequence[Dependence], lines: Mapping[str, int]) -> str:
+    """What a sync protects, in one sentence per kind."""
+    parts = []
+    for kind, verb in (
+        (Kind.RAW, "is written (line {a}) before it is read (line {b})"),
+        (Kind.WAR, "is read (line {a}) before its bytes are written again (line {b})"),
+        (Kind.WAW, "is written (line {a}) before it is written again (line {b})"),
+    ):
+        found: dict[tuple[int, int], dict[str, None]] = {}
+        for d in protected:
+            if d.kind is kind:
+                found.setdefault((lines[d.source], lines[d.sink]), {})[d.places[0]] = None
+        for (a, b), places in found.items():
+            parts.append(f"{', '.join(places)} {verb.format(a=a, b=b)}")
+    return "; ".join(parts) or "nothing"
+
+
+def scope_text(scope: Scope, warps: int) -> str:
+    if scope.private:
+        return "thread"
+    if not scope.warps:
+        return "warp"
+    return "block" if len(scope.warps) == warps else "warps " + ",".join(map(str, sorted(scope.warps)))
+
+
+def assemble(
+    program: legal.LegalProgram,
+    producer: str,
+    share: bool,
+    constants: tuple[tuple[str, object], ...],
+    allocation: Allocation,
+    accesses: Mapping[str, Access],
+    facts: Facts,
+    nodes: tuple[Node, ...],
+    syncs: tuple[Sync, ...],
+) -> AsyncPlan:
+    """The plan object."""
+    lines = {s.id: s.span.line for s in legal.steps(program.body)}
+    used = {i for s in syncs for i in s.protects}
+    return AsyncPlan(
+        kernel=program.name,
+        target=program.target,
+        producer=producer,
+        warps=program.warps,
+        constants=tuple((k, str(v)) for k, v in constants),
+        smem_bytes=allocation.peak,
+        share=share,
+        buffers=tuple(
+            Buffer(p.ring, p.offset, p.stride, program.ring(p.ring).stages, p.size, p.first, p.last)
+            for p in allocation.placements
+        ),
+        roles=(Role("everyone", tuple(range(program.warps)), None, ()),),
+        channels=tuple(_channels(program, accesses, facts, syncs)),
+        dependences=tuple(
+            ProtectedPair(
+                d.id,
+                d.kind.value,
+                d.source,
+                d.sink,
+                d.places,
+                d.distance,
+                scope_text(d.scope, program.warps),
+                lines[d.source],
+                lines[d.sink],
+            )
+            for d in facts.dependences
+            if d.id in used
+        ),
+        syncs=syncs,
+        schedule=tuple(_schedules(facts, nodes)),
+        bounds=Bounds(),
+    )
+
+
+def _channels(
+    program: legal.LegalProgram, accesses: Mapping[str, Access], facts: Facts, syncs: tuple[Sync, ...]
+) -> Iterable[Channel]:
+    pairs = {d.id: d for d in facts.dependences}
+    for group in facts.groups:
+        full = _mechanism(syncs, pairs, group.rings, Kind.RAW)
+        empty = _mechanism(syncs, pairs, group.rings, Kind.WAR)
+        payload = sum(program.ring(r).layout.bytes for r in group.rings)
+        rule = f"executed fills mod {group.depth}"
+        yield Channel(group.name, group.loop, group.rings, group.depth, group.ahead, rule, full, empty, payload, ())
+
+
+def _mechanism(syncs: tuple[Sync, ...], pairs: Mapping[str, Dependence], rings: tuple[str, ...], kind: Kind) -> str:
+    """Which syncs tell one side of a ring to go on."""
+    found = [
+        f"{s.kind.value} {s.id}"
+        for s in syncs
+        if any(pairs[i].kind is kind and pairs[i].places[0] in rings for i in s.protects)
+    ]
+    return ", ".join(found) or "program order of each thread"
+
+
+def _schedules(facts: Facts, nodes: tuple[Node, ...]) -> Iterable[LoopSchedule]:
+    for node in walk(nodes):
+        if not isinstance(node, Repeat):
+            continue
+        mine = [g for g in facts.groups if g.loop == node.loop.id]
+        ahead = {r: g.ahead for g in mine for r in g.rings}
+        deepest = max(ahead.values(), default=0)
+        steps = []
+        for slot, inner in enumerate(n for n in walk(node.body) if isinstance(n, Issue) and n.loop == node.loop.id):
+            steps.append(Slotting(inner.step.id, deepest - inner.item, slot))
+        yield LoopSchedule(node.loop.id, None, deepest, tuple((r, a) for r, a in ahead.items() if a), tuple(steps))
+
+
+def touches(accesses: Mapping[str, Access]) -> dict[str, str]:
+    """Step -> what it accesses."""
+    return {step: access.place for step, access in accesses.items()}
+
+
+def is_copy(step: legal.Step) -> bool:
+    return type(step.instr).completes is tir.Completion.COPY_GROUP

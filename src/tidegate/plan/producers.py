@@ -1,0 +1,160 @@
+"""Plan producers: functions from the analysed program to a plan, looked up by name.
+
+``in_order`` issues every step at its place and waits just before each use: the smallest correct form. ``multistage``
+fills each ring of S slots S-1 items ahead, waits at the head of the trip, and so needs one rendezvous per trip for
+both directions. Where a ring has one slot the two agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from tidegate.analyze.access import Access, accesses
+from tidegate.analyze.depend import Dependence, dependences
+from tidegate.analyze.memory import Allocation, allocate
+from tidegate.errors import OrderNotProvable, UnknownProducer
+from tidegate.ir import legal, tir
+from tidegate.plan.finish import assemble, is_copy, numbered, only_needed, touches, unordered
+from tidegate.plan.order import Facts, Walk, facts, make, readers_of
+from tidegate.plan.plan import AsyncPlan, Sync, SyncKind
+from tidegate.plan.timeline import Ahead, Guard, Issue, Node, Repeat, after, groups, timeline, walk
+from tidegate.target.target import Target
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """A legal program with everything that planning needs to know."""
+
+    program: legal.LegalProgram
+    target: Target
+    constants: tuple[tuple[str, object], ...]
+    share: bool
+    allocation: Allocation
+    accesses: Mapping[str, Access]
+    dependences: tuple[Dependence, ...]
+
+
+def analyse(
+    program: legal.LegalProgram, target: Target, constants: tuple[tuple[str, object], ...], share: bool = True
+) -> Analysis:
+    """Memory, accesses and dependences; raises OverCapacity or OrderNotProvable."""
+    found = accesses(program)
+    for access in found.values():
+        if access.completes is tir.Completion.UNKNOWN:
+            raise OrderNotProvable(
+                access.step.span,
+                what=f"{access.step.id} does not declare when it completes, so nothing can be ordered after it",
+                advice="declare its completion in its class, or use another instruction",
+            )
+    allocation = allocate(program, target, share)
+    return Analysis(program, target, constants, share, allocation, found, dependences(program, found, allocation))
+
+
+def analyse_with(analysis: Analysis, places: Mapping[str, tuple[int, int]]) -> Analysis:
+    """The same analysis for rings at given (offset, stride)."""
+    moved = tuple(
+        replace(p, offset=places[p.ring][0], stride=places[p.ring][1]) for p in analysis.allocation.placements
+    )
+    allocation = replace(analysis.allocation, placements=moved)
+    found = dependences(analysis.program, analysis.accesses, allocation)
+    return replace(analysis, allocation=allocation, dependences=found)
+
+
+def facts_for(analysis: Analysis, ahead: Ahead) -> Facts:
+    return facts(analysis.program, groups(analysis.program, ahead), analysis.dependences, touches(analysis.accesses))
+
+
+def in_order(analysis: Analysis) -> AsyncPlan:
+    """Nothing runs ahead; each wait and rendezvous stands just before the access that needs it."""
+    return _produce(analysis, "in_order", {})
+
+
+def multistage(analysis: Analysis) -> AsyncPlan:
+    """Rings of S slots are filled S-1 items ahead of their reader."""
+    ahead = {r.name: r.stages - 1 for r in analysis.program.rings if r.staged and r.loop and r.stages > 1}
+    return _produce(analysis, "multistage", ahead)
+
+
+PRODUCERS: dict[str, Callable[[Analysis], AsyncPlan]] = {"in_order": in_order, "multistage": multistage}
+
+
+def producer(name: str, target: Target) -> Callable[[Analysis], AsyncPlan]:
+    """The producer of that name, as the target binds it; raises UnknownProducer."""
+    if name not in PRODUCERS:
+        raise UnknownProducer(name=name, known=", ".join(PRODUCERS))
+    found: Callable[[Analysis], AsyncPlan] = target.resolve(PRODUCERS[name])
+    return found
+
+
+def _produce(analysis: Analysis, name: str, ahead: Ahead) -> AsyncPlan:
+    nodes = timeline(analysis.program, ahead)
+    known = facts_for(analysis, ahead)
+    fixed = _regular_commits(nodes, known)
+    demands = {
+        loop: readers_of(
+            nodes, known, tuple(r for g in known.groups if g.loop == loop and g.ahead for r in g.rings), loop
+        )
+        for loop in {g.loop for g in known.groups if g.ahead}
+    }
+    walker = Walk(known, {p: [s] for p, s in fixed.items()}, insert=True, demands=demands)
+    walker.run(nodes)
+    syncs: list[Sync] = list(fixed.values())
+    for added in walker.added.values():
+        syncs += added
+    ordered = _in_timeline_order(nodes, syncs)
+    kept = only_needed(nodes, known, ordered)
+    left = unordered(nodes, known, kept)
+    if left:
+        first = left[0].dependence
+        raise OrderNotProvable(
+            analysis.program.span,
+            what=f"producer {name} leaves {first} unordered at {left[0].place}",
+            advice="use plan='in_order', and report the kernel",
+        )
+    kept = numbered(nodes, known, kept)
+    return assemble(
+        analysis.program,
+        name,
+        analysis.share,
+        analysis.constants,
+        analysis.allocation,
+        analysis.accesses,
+        known,
+        nodes,
+        kept,
+    )
+
+
+def _in_timeline_order(nodes: tuple[Node, ...], syncs: list[Sync]) -> list[Sync]:
+    order = {node.place: at for at, node in enumerate(walk(nodes))}
+    return sorted(syncs, key=lambda s: order.get(s.place, len(order)))  # stable: fixed ones first at one place
+
+
+def _regular_commits(nodes: tuple[Node, ...], known: Facts) -> dict[str, Sync]:
+    """One commit behind the fills of each turn, outside their guards, so that every path counts the same groups; and
+    one behind copies that lead a body, so that the fills which run ahead are younger than they are."""
+    out: dict[str, Sync] = {}
+    blocks = [nodes, *(n.body for n in walk(nodes) if isinstance(n, Repeat))]
+    for block in blocks:
+        for at, node in enumerate(block):
+            following = block[at + 1] if at + 1 < len(block) else None
+            if isinstance(node, Guard) and _copies(node):
+                if isinstance(following, Guard) and _turn(following) == _turn(node):
+                    continue
+                place = after(nodes, node.place)
+            elif isinstance(node, Issue) and is_copy(node.step) and isinstance(following, Guard):
+                place = following.place
+            else:
+                continue
+            out[place] = make(SyncKind.COPY_COMMIT, place)
+    return out
+
+
+def _copies(guard: Guard) -> bool:
+    return any(isinstance(n, Issue) and is_copy(n.step) for n in guard.body)
+
+
+def _turn(guard: Guard) -> str:
+    """Loop and turn of a fill: the part of its place before the group's name."""
+    return guard.place.rsplit(".", 1)[0]

@@ -1,0 +1,141 @@
+"""Validation of a plan against the program: whoever made it, nothing is lowered that leaves a dependence unordered."""
+
+from __future__ import annotations
+
+from tidegate.analyze.memory import alignment, lives, ring_bytes, slot_stride
+from tidegate.errors import PlanRejected
+from tidegate.ir import legal
+from tidegate.plan.finish import unordered
+from tidegate.plan.order import Facts, Unmet
+from tidegate.plan.plan import AsyncPlan, SyncKind
+from tidegate.plan.producers import Analysis, analyse_with, facts_for
+from tidegate.plan.timeline import END, timeline, walk
+
+LOWERED = (SyncKind.COPY_COMMIT, SyncKind.COPY_WAIT, SyncKind.WARP, SyncKind.NAMED, SyncKind.BLOCK)
+
+
+def validate(plan: AsyncPlan, analysis: Analysis) -> None:
+    """Raises PlanRejected at the first thing that does not fit or is left unordered."""
+    _fits(plan, analysis)
+    _memory(plan, analysis)
+    analysis = analyse_with(analysis, {b.ring: (b.offset, b.stride) for b in plan.buffers})
+    ahead = {ring: items for loop in plan.schedule for ring, items in loop.ahead}
+    _schedule(ahead, analysis)
+    nodes = timeline(analysis.program, ahead)
+    _syncs(plan, {n.place for n in walk(nodes)} | {END})
+    facts = facts_for(analysis, ahead)
+    left = unordered(nodes, facts, plan.syncs)
+    if left:
+        raise _unordered(left[0], facts)
+
+
+def _reject(what: str, advice: str) -> PlanRejected:
+    return PlanRejected(what=what, advice=advice)
+
+
+def _fits(plan: AsyncPlan, analysis: Analysis) -> None:
+    program = analysis.program
+    for name, mine, theirs in (
+        ("kernel", program.name, plan.kernel),
+        ("target", program.target, plan.target),
+        ("number of warps", program.warps, plan.warps),
+    ):
+        if mine != theirs:
+            raise _reject(
+                f"the plan's {name} is {theirs}, the program's {mine}",
+                "make a plan for this program with `tidegate plan`",
+            )
+    constants = {k: str(v) for k, v in analysis.constants}
+    other = {k: v for k, v in plan.constants if constants.get(k) != v}
+    if other or len(plan.constants) != len(constants):
+        raise _reject(
+            f"the plan was made for the constants {dict(plan.constants)}, the program has {constants}",
+            "compile with the constants of the plan",
+        )
+
+
+def _memory(plan: AsyncPlan, analysis: Analysis) -> None:
+    program = analysis.program
+    places = {b.ring: b for b in plan.buffers}
+    if set(places) != {r.name for r in program.rings} or len(plan.buffers) != len(places):
+        raise _reject("the plan's buffers are not the program's", "make a new plan")
+    for ring in program.rings:
+        b = places[ring.name]
+        unit = alignment(ring)
+        if b.stages != ring.stages or b.offset < 0 or b.offset % unit or b.stride % unit:
+            raise _reject(
+                f"buffer {ring.name}: {b.stages} slots at {b.offset}, stride {b.stride}",
+                f"it needs {ring.stages} slots, offset and stride multiples of {unit}",
+            )
+        if b.stride < slot_stride(ring) or b.offset + b.stride * (b.stages - 1) + ring.layout.bytes > plan.smem_bytes:
+            raise _reject(
+                f"buffer {ring.name} does not fit: {ring_bytes(ring)} bytes at {b.offset} of {plan.smem_bytes}",
+                "use the offsets of a fresh plan",
+            )
+    if plan.smem_bytes > analysis.target.fact("smem_per_cta"):
+        raise _reject(f"the plan needs {plan.smem_bytes} bytes of shared memory", "use fewer stages")
+    live = lives(program)
+    for i, a in enumerate(live):
+        for b2 in live[i + 1 :]:
+            p, q = places[a.ring.name], places[b2.ring.name]
+            if a.overlaps(b2) and p.offset < q.offset + _end(q, b2.ring) and q.offset < p.offset + _end(p, a.ring):
+                raise _reject(
+                    f"buffers {a.ring.name} and {b2.ring.name} share bytes while both are live", "keep them apart"
+                )
+
+
+def _end(buffer: object, ring: legal.Ring) -> int:
+    stride = getattr(buffer, "stride", 0)
+    return int(stride) * (ring.stages - 1) + ring.layout.bytes
+
+
+def _schedule(ahead: dict[str, int], analysis: Analysis) -> None:
+    rings = {r.name: r for r in analysis.program.rings}
+    for name, items in ahead.items():
+        ring = rings.get(name)
+        if ring is None or not ring.staged or not ring.loop or not 0 <= items < max(ring.stages, 1):
+            raise _reject(
+                f"the schedule fills {name} {items} items ahead", "a ring of S slots can be filled at most S-1 ahead"
+            )
+
+
+def _syncs(plan: AsyncPlan, places: set[str]) -> None:
+    groups: dict[int | None, str] = {}
+    for sync in plan.syncs:
+        if sync.place not in places:
+            raise _reject(f"sync {sync.id} stands before {sync.place!r}, which is no place", "use places of this plan")
+        if sync.kind not in LOWERED:
+            raise _reject(
+                f"sync {sync.id} is a {sync.kind.value}, which cannot be lowered yet", "use another mechanism"
+            )
+        if sync.kind is SyncKind.COPY_WAIT and (sync.count is None or sync.count < 0):
+            raise _reject(f"sync {sync.id} waits for all but {sync.count} groups", "give a count of 0 or more")
+        if sync.kind is SyncKind.NAMED:
+            named = sync.participants.removeprefix("warps ").split(",")
+            legal_names = [str(w) for w in range(plan.warps)]
+            if not named or any(w not in legal_names for w in named) or named != sorted(set(named), key=int):
+                raise _reject(
+                    f"sync {sync.id} is among {sync.participants!r}",
+                    f"name warps in rising order, e.g. 'warps 0,{plan.warps - 1}'",
+                )
+            if sync.count not in range(1, 16) or groups.setdefault(sync.count, sync.participants) != sync.participants:
+                raise _reject(
+                    f"named barrier {sync.count} of sync {sync.id}", "ids are 1 to 15, one set of warps per id"
+                )
+
+
+def _unordered(unmet: Unmet, facts: Facts) -> PlanRejected:
+    d = unmet.dependence
+    spans = {s.id: s.span for s in legal.steps(facts.program.body)}
+    if d.awaits and not unmet.complete:
+        need = f"a cp.async wait that covers {d.source}"
+    elif d.scope.warps:
+        need = "a barrier over warps " + ",".join(map(str, sorted(d.scope.warps)))
+    else:
+        need = "a warp sync"
+    return PlanRejected(
+        spans[d.sink],
+        [(spans[d.source], f"{d.source}, the other access")],
+        what=f"{d.kind.value} of {', '.join(d.places)}: nothing orders {d.source} before {d.sink} at {unmet.place}",
+        advice=f"add {need} before {unmet.place}, or let a producer make the plan",
+    )
