@@ -153,7 +153,17 @@ def program(seed: int) -> str:
     def sync() -> str:
         return rng.choice(["sync_block", "sync_block", "sync_warp", "bar_sync 1 warps 0,1", "bar_sync 2 warps 0"])
 
-    def piece(depth: int) -> list[str]:
+    grid = rng.random() < 0.3
+    text = text.replace("layout row", "grid g < M\nlayout row", 1) if grid else text
+
+    def condition(index: str) -> str:
+        if index and rng.random() < 0.7:
+            return rng.choice(["{} < 1", "0 < {}", "{} % 2 == 0", "{} % 3 == 2", "{} + 1 < N", "{} != 1"]).format(index)
+        if grid and rng.random() < 0.7:
+            return rng.choice(["g == 0", "g + 1 < M", "g + 1 == M", "0 < g && g < 2", "g % 2 == 1"])
+        return f"{rng.choice('012')} < {rng.choice('NM')}"
+
+    def piece(depth: int, index: str = "") -> list[str]:
         register = rng.choice("xyz")
         place = slot.format(rng.choice("uv"))
         copied = rng.choice([place, place, "q"])
@@ -177,11 +187,12 @@ def program(seed: int) -> str:
                 return [sync()]
             case 9 if depth < 2:
                 count = rng.choice(["N", "N", "M", "3", "min(N, 2)", "N + 1"])
-                inner = [s for _ in range(rng.randrange(2, 6)) for s in piece(depth + 1)]
-                return [f"for i{depth}{rng.randrange(10**6)} = 0 .. {count} {{", *inner, "}"]
+                name = f"i{depth}{rng.randrange(10**6)}"
+                inner = [s for _ in range(rng.randrange(2, 6)) for s in piece(depth + 1, name)]
+                return [f"for {name} = 0 .. {count} {{", *inner, "}"]
             case 10:
                 inner = [s for _ in range(rng.randrange(1, 3)) for s in piece(2)]
-                return [f"if {rng.choice(['0', '1', '2'])} < {rng.choice('NM')} {{", *inner, "}"]
+                return [f"if {condition(index)} {{", *inner, "}"]
         return ["cp_commit", "cp_wait 0", "sync_block"]
 
     lines = ["cp_async p <- a[0, 0] layout row bytes 4".replace("p ", slot.format("u") + " "), "cp_commit", "cp_wait 0", "sync_block"]
@@ -217,10 +228,11 @@ def ring(seed: int) -> str:
 def expected(kernel: tir.Kernel, n: int, m: int) -> str | None:
     for j in range(m):
         for i in range(n):
-            try:
-                Reference(kernel, {"N": i, "M": j}).run()
-            except Broken as broken:
-                return f"{broken} at N = {i}, M = {j}"
+            for g in range(j if kernel.grid else 1):
+                try:
+                    Reference(kernel, {"N": i, "M": j, "g": g}).run()
+                except Broken as broken:
+                    return f"{broken} at N = {i}, M = {j}, g = {g}"
     return None
 
 

@@ -14,7 +14,8 @@ PACKAGE = Path(__file__).parents[2] / "src" / "tidegate"
 
 # From the bottom up. A room may import its own group and the groups above it in this list.
 GROUPS = (
-    ("lang", "ir", "ops", "target"),
+    ("lang", "cuda", "ir", "ops", "target"),
+    ("legalise",),
     ("analyze",),
     ("plan", "solve"),
     ("lower",),

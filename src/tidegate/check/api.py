@@ -136,8 +136,8 @@ def _corners(kernel: tir.Kernel, values: Mapping[str, int], abstract: Explorer) 
     extents = [(axis.name, ex.evaluate(axis.extent, values)) for axis in kernel.grid]
     corners: list[dict[str, int]] = [{}]
     for name, extent in extents:
-        if extent < 1 and name in used:
-            return
+        if extent < 1:
+            return  # no CTA at all
         options = sorted({0, 1, extent - 1} & set(range(extent))) if name in used else [0]
         corners = [{**corner, name: value} for corner in corners for value in options]
     yield from corners

@@ -92,8 +92,6 @@ class Explorer:
 
     def cases(self) -> list[Case]:
         """All combinations that a check has to replay; raises :class:`Exhausted` when there are too many."""
-        if not self.atoms and not self.used_grid:
-            return [Case({}, {})]
         if self.atoms and self.largest > MAX_DISTANCE:
             raise Exhausted(f"a condition compares an unknown size with {self.largest}, more than {MAX_DISTANCE}")
         values = [*map(exactly, range(self.small)), Interval(self.small, inf)]
@@ -110,8 +108,10 @@ class Explorer:
         return [case for case in all_cases if self._possible(case)]
 
     def _possible(self, case: Case) -> bool:
-        """Every grid index lies inside its extent, which an atom may have fixed."""
+        """There is a CTA, and every grid index lies inside its extent, which an atom may have fixed."""
         env = Env(case.atoms, case.grid, self.period)
+        if any(env.bounds(self.reader.linear(axis.extent)).high < 1 for axis in self.kernel.grid):
+            return False
         for place in case.grid.values():
             size, value, left = env.bounds(place.end), place.value, place.left
             if size.high < value.low + left.low or size.low > value.high + left.high:
@@ -131,7 +131,8 @@ class Explorer:
         for value, left in product(values, lefts):
             size = Interval(value.low + left.low, value.high + left.high)
             if end.terms or size.low <= end.const <= size.high:
-                yield Place(value, left, value.exact % self.period if value.exact is not None else None, end)
+                residues = range(self.period) if value.exact is None else [value.exact % self.period]
+                yield from (Place(value, left, residue, end) for residue in residues)
 
     def run(self, case: Case) -> int:
         """Replays one case; raises Fault, Undecided or Exhausted. Returns the number of final states."""

@@ -111,16 +111,16 @@ class _Parser:
         match node:
             case ast.Assign(targets=[target]):
                 self.assign(target, node.value)
-            case ast.AnnAssign(target=target, value=ast.expr()):
-                self.assign(target, node.value)
+            case ast.AnnAssign(target=target, value=ast.expr() as value):
+                self.assign(target, value)
             case ast.AugAssign(target=ast.Name() as target):
                 if type(node.op) not in OPERATORS:
                     raise UnsupportedSyntax(
                         self.source.span(node), what="this operator", advice="use += -= *= /= on tiles"
                     )
                 read = ast.copy_location(ast.Name(target.id, ast.Load()), target)
-                value = ast.copy_location(ast.BinOp(read, node.op, node.value), node)
-                self.assign(target, value)
+                result = ast.copy_location(ast.BinOp(read, node.op, node.value), node)
+                self.assign(target, result)
             case ast.For():
                 self.loop(node)
             case ast.Pass() | ast.Expr(value=ast.Constant(value=str())):
@@ -135,7 +135,8 @@ class _Parser:
             ast.Return: "assign to a window of a tg.Out parameter",
             ast.Expr: "assign the result to a name or to a window",
         }.get(type(node), "a kernel consists of assignments and for loops over tg.grid and tg.tiles")
-        name = {ast.Expr: "an expression whose value is dropped"}.get(type(node), f"{type(node).__name__!r} statement")
+        dropped = isinstance(node, ast.Expr)
+        name = "an expression whose value is dropped" if dropped else f"{type(node).__name__!r} statement"
         raise UnsupportedSyntax(self.source.span(node), what=name, advice=advice)
 
     # -------------------------------------------------------------------------------------- assignment

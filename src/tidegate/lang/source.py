@@ -105,7 +105,7 @@ def _annotation(source: Source, argument: ast.arg, value: Any, span: Span) -> Te
         try:
             value = eval(value, dict(source.names))
         except TidegateError as error:
-            raise type(error)(span, **error.fields) from None
+            raise type(error)(span, (), **error.fields) from None
         except Exception:
             value = None
     if not isinstance(value, TensorType):

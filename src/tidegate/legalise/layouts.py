@@ -133,7 +133,7 @@ def mma_operand_a(rows: int, columns: int, warps: int) -> Layout:
     """A for one k step of 16: [M, 16], held by every warp that needs it. ``columns`` is N of the accumulator."""
     acc = mma_accumulator(rows, columns, warps)
     inner: list[Coord] = [(0, 1), (8, 0), (0, 8)]
-    outer = [(b[0], 0) for b in acc.reg if b[0] >= 16]
+    outer: list[Coord] = [(b[0], 0) for b in acc.reg if b[0] >= 16]
     lane: list[Coord] = [(0, 2), (0, 4), (1, 0), (2, 0), (4, 0)]
     warp = [(b[0], 0) for b in acc.warp]
     return Layout((rows, 16), tuple(inner + outer), tuple(lane), tuple(warp), (acc.rep[0], 1), replicated=True)
@@ -144,7 +144,7 @@ def mma_operand_b(rows: int, columns: int, warps: int) -> Layout:
     """B for one k step of 16: [16, N]. ``rows`` is M of the accumulator."""
     acc = mma_accumulator(rows, columns, warps)
     inner: list[Coord] = [(1, 0), (8, 0)]
-    outer = [(0, b[1]) for b in acc.reg if b[1] >= 8]
+    outer: list[Coord] = [(0, b[1]) for b in acc.reg if b[1] >= 8]
     lane: list[Coord] = [(2, 0), (4, 0), (0, 1), (0, 2), (0, 4)]
     warp = [(0, b[1]) for b in acc.warp]
     return Layout((16, columns), tuple(inner + outer), tuple(lane), tuple(warp), (1, acc.rep[1]), replicated=True)

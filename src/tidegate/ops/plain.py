@@ -55,7 +55,7 @@ def bind_sizes(program: hir.Program, arrays: Sequence[Any]) -> dict[str, int]:
     return sizes
 
 
-def run(program: hir.Program, arrays: Sequence[np.ndarray]) -> None:
+def run(program: hir.Program, arrays: Sequence[Any]) -> None:
     """Fills the output arrays with the plain program's results."""
     sizes = bind_sizes(program, arrays)
     for tensor, array in zip(program.tensors, arrays, strict=True):

@@ -181,7 +181,7 @@ class Walk:
 
     def head_needs(self, steps: Iterable[str], state: State) -> list[tuple[Key, Dependence | None]]:
         """What the reads of a loop's current item need at the head of its body."""
-        found = []
+        found: list[tuple[Key, Dependence | None]] = []
         for step in steps:
             own = self.conflicts((step, self.facts.touches[step], 0), state)
             found += [(k, d) for k, d in own if d is not None and d.kind is Kind.RAW and len(d.places) == 1]
