@@ -71,20 +71,30 @@ def numbered(nodes: tuple[Node, ...], facts: Facts, syncs: Sequence[Sync]) -> tu
 
 
 def reason(protected: Sequence[Dependence], lines: Mapping[str, int]) -> str:
-    """What a sync protects, in one sentence per kind."""
+    """What a sync protects, one clause per kind; what another clause implies is left out."""
+    told: set[str] = set()
     parts = []
-    for kind, verb in (
-        (Kind.RAW, "is written (line {a}) before it is read (line {b})"),
-        (Kind.WAR, "is read (line {a}) before its bytes are written again (line {b})"),
-        (Kind.WAW, "is written (line {a}) before it is written again (line {b})"),
+    for kind, clause in (
+        (Kind.RAW, "{places}: written ({sources}) before read ({sinks})"),
+        (Kind.WAR, "{places}: read ({sources}) before written again ({sinks})"),
+        (Kind.WAW, "{places}: written ({sources}) before written again ({sinks})"),
     ):
-        found: dict[tuple[int, int], dict[str, None]] = {}
-        for d in protected:
-            if d.kind is kind:
-                found.setdefault((lines[d.source], lines[d.sink]), {})[d.places[0]] = None
-        for (a, b), places in found.items():
-            parts.append(f"{', '.join(places)} {verb.format(a=a, b=b)}")
-    return "; ".join(parts) or "nothing"
+        mine = [d for d in protected if d.kind is kind and (kind is not Kind.WAW or d.places[0] not in told)]
+        told.update(d.places[0] for d in mine)
+        if mine:
+            parts.append(
+                clause.format(
+                    places=", ".join(dict.fromkeys(d.places[0] for d in mine)),
+                    sources=_lines(lines[d.source] for d in mine),
+                    sinks=_lines(lines[d.sink] for d in mine),
+                )
+            )
+    return "; ".join(parts)
+
+
+def _lines(numbers: Iterable[int]) -> str:
+    unique = sorted(set(numbers))
+    return f"line{'s' if len(unique) > 1 else ''} {', '.join(map(str, unique))}"
 
 
 def scope_text(scope: Scope, warps: int) -> str:
