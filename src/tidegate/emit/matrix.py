@@ -23,7 +23,6 @@ def emit_ldmatrix(cx: Context, s: tir.LdMatrix) -> list[str]:
     register = cx.kernel.register(s.dst)
     layout = cx.layouts[register.layout]
     along = _pair_axis(layout, s.dst)
-    across = 1 - along
     # A matrix is read in rows of the buffer's last axis. Its elements land in pairs along that axis, or, with .trans,
     # across it.
     contiguous = 0 if s.src.transposed else 1
@@ -46,7 +45,6 @@ def emit_ldmatrix(cx: Context, s: tir.LdMatrix) -> list[str]:
     def load(forms: Forms) -> list[str]:
         return [f"ldmatrix_x{count}{suffix}({_at(name, forms['word'])}, {near.address(forms)});"]
 
-    del across
     return active(layout, scoped(near.setup, cx.unrolled(values, load)))
 
 

@@ -20,7 +20,7 @@ Forms = Mapping[str, Affine]
 def emit_cp_async(cx: Context, s: tir.CpAsync) -> list[str]:
     layout = cx.layouts[s.layout]
     size = cx.kernel.buffer(s.dst.buffer).dtype.size
-    group = max(s.bytes // size, 1)
+    group = s.bytes // size
     part = pieces(layout, layout.rank - 1, group, "cp_async")
     _check_contiguous(cx, s.dst, layout, part)
     far = global_access(cx, s.src, layout, part.coords, group, s.layout)
@@ -77,7 +77,7 @@ def emit_st_shared(cx: Context, s: tir.StShared) -> list[str]:
 def _shared_side(cx: Context, slot: tir.Slot, register: str, bytes: int) -> tuple[Layout, DType, Pieces, SharedAccess]:
     layout = cx.register_layout(register)
     dtype = cx.kernel.register(tir.Name(register)).dtype
-    part = pieces(layout, slot_axis(slot, layout), max(bytes // dtype.size, 1), f"access to {slot.buffer}")
+    part = pieces(layout, slot_axis(slot, layout), bytes // dtype.size, f"access to {slot.buffer}")
     hint = str(cx.kernel.register(tir.Name(register)).layout) + "_t" * slot.transposed
     return layout, dtype, part, shared_access(cx, slot, (*layout.lane, *layout.warp), part.coords, hint)
 
@@ -91,24 +91,13 @@ def emit_ld_global(cx: Context, s: tir.LdGlobal) -> list[str]:
         if not far.bounded:
             return lines
         if far.whole:
-            zero = _zero(cx, s.dst, dtype, part, forms)
-            return [*guarded(far.inside(forms), lines)[:-1], "} else {", *("  " + line for line in zero), "}"]
-        group = part.registers.shape[-1]
-        single = _single(part)
-        element: list[str] = []
-        for i in range(group):
-            one = {**forms, "r0": _register(part, forms, i)}
-            load_one = _load(
-                cx, s.dst, dtype, single, one, f"ld_global_{_suffix(dtype, dtype.size)}", far.pointer(forms, i)
-            )
-            zero_one = _zero(cx, s.dst, dtype, single, one)
-            element += [
-                *guarded(far.inside(forms, None, i), load_one)[:-1],
-                "} else {",
-                *("  " + z for z in zero_one),
-                "}",
-            ]
-        return _whole_or_elements(far, forms, group, lines, element)
+            return _either(far.inside(forms), lines, _zero(cx, s.dst, dtype, part, forms))
+        call, single, element = f"ld_global_{_suffix(dtype, dtype.size)}", _single(part), []
+        for i in range(part.registers.shape[-1]):
+            one = {**forms, "r0": forms[f"r{i}"]}
+            load_one = _load(cx, s.dst, dtype, single, one, call, far.pointer(forms, i))
+            element += _either(far.inside(forms, None, i), load_one, _zero(cx, s.dst, dtype, single, one))
+        return _either(far.inside(forms, None, part.registers.shape[-1] - 1), lines, element)
 
     return active(layout, scoped(far.setup, cx.unrolled({**part.values, **far.values}, load)))
 
@@ -120,14 +109,12 @@ def emit_st_global(cx: Context, s: tir.StGlobal) -> list[str]:
         lines = _store(cx, s.src, dtype, part, forms, f"st_global_{_suffix(dtype, s.bytes)}", far.pointer(forms))
         if far.whole:
             return guarded(far.inside(forms), lines)
-        group = part.registers.shape[-1]
-        element: list[str] = []
-        for i in range(group):
-            one = {**forms, "r0": _register(part, forms, i)}
-            call = f"st_global_{_suffix(dtype, dtype.size)}"
-            store_one = _store(cx, s.src, dtype, _single(part), one, call, far.pointer(forms, i))
+        call, single, element = f"st_global_{_suffix(dtype, dtype.size)}", _single(part), []
+        for i in range(part.registers.shape[-1]):
+            one = {**forms, "r0": forms[f"r{i}"]}
+            store_one = _store(cx, s.src, dtype, single, one, call, far.pointer(forms, i))
             element += guarded(far.inside(forms, None, i), store_one)
-        return _whole_or_elements(far, forms, group, lines, element)
+        return _either(far.inside(forms, None, part.registers.shape[-1] - 1), lines, element)
 
     return active(layout, scoped(far.setup, cx.unrolled({**part.values, **far.values}, store)))
 
@@ -137,15 +124,13 @@ def _global_side(
 ) -> tuple[Layout, DType, Pieces, GlobalAccess]:
     layout = cx.register_layout(register)
     declared = cx.kernel.register(tir.Name(register))
-    group = max(bytes // declared.dtype.size, 1)
+    group = bytes // declared.dtype.size
     part = pieces(layout, layout.rank - 1, group, f"access to {window.tensor}")
     return layout, declared.dtype, part, global_access(cx, window, layout, part.coords, group, declared.layout)
 
 
-def _whole_or_elements(far: GlobalAccess, forms: Forms, group: int, whole: list[str], elements: list[str]) -> list[str]:
-    """The wide access where the bounds hold for the whole piece, else one access per element."""
-    lines = guarded(far.inside(forms, None, group - 1), whole)
-    return [*lines[:-1], "} else {", *("  " + line for line in elements), "}"]
+def _either(condition: str, lines: list[str], otherwise: list[str]) -> list[str]:
+    return [*guarded(condition, lines)[:-1], "} else {", *("  " + line for line in otherwise), "}"]
 
 
 # ---------------------------------------------------------------------------------------------- register operands
@@ -175,10 +160,6 @@ def _consecutive(part: Pieces) -> bool:
 
 def _single(part: Pieces) -> Pieces:
     return Pieces(part.registers[..., :1], part.coords)
-
-
-def _register(part: Pieces, forms: Forms, i: int) -> Affine:
-    return forms[f"r{i}"]
 
 
 def _direct(cx: Context, register: str, dtype: DType, part: Pieces, forms: Forms) -> str | None:

@@ -52,12 +52,12 @@ BAND = 8
 
 
 def emit(kernel: tir.Kernel) -> str:
-    """CUDA C++ of a kernel, complete and without includes: ``extern "C" __global__ void <kernel name>``, taking a pointer
-    per parameter, then an int per size that is not fixed. Launch it with a one-dimensional grid of the product of the
-    grid extents, ``kernel.threads`` threads and ``kernel.smem`` bytes of dynamic shared memory.
+    """CUDA C++ of a kernel, complete and without includes: ``extern "C" __global__ void <kernel name>``, which takes a
+    pointer per parameter, then an int per size that is not fixed. Launch it with a one-dimensional grid of the product
+    of the grid extents, ``kernel.threads`` threads and ``kernel.smem`` bytes of dynamic shared memory.
 
-    The linear CTA index is mapped to the grid axes by the text itself: last axis fastest, except that the last two axes
-    are walked in bands of BAND rows, column by column, so that CTAs that run at one time share rows and columns of their
+    The text maps the linear CTA index to the grid axes itself: last axis fastest, except that the last two axes are
+    walked in bands of BAND rows, column by column, so that CTAs that run at one time share rows and columns of their
     operands in L2. It is a bijection for every grid.
 
     Raises NotEmitted for instructions that are not supported yet, NotEmittable for layouts an instruction cannot have.
@@ -77,8 +77,10 @@ def emit(kernel: tir.Kernel) -> str:
     params += [f"int {cx.name('size', d.name)}" for d in kernel.dims if d.value is None]
     body = [*_grid(cx), *_top_level(cx, kernel.body)]
     body = [*_declarations(cx, body), *body]
-    text = "\n".join([*_signature(entry, params, kernel.threads), *("  " + line if line else "" for line in body), "}"])
-    title = f"// {kernel.name}: {kernel.warps} warp{'s' * (kernel.warps > 1)}, {kernel.smem} bytes of shared memory, for {kernel.target}."
+    lines = [*_signature(entry, params, kernel.threads), *("  " + line for line in body), "}"]
+    text = "\n".join(lines)
+    warps = "1 warp" if kernel.warps == 1 else f"{kernel.warps} warps"
+    title = f"// {kernel.name} for {kernel.target}: {warps}, {kernel.smem} bytes of shared memory. Written by Tidegate."
     return f"{title}\n\n{header_for(text)}\n\n{text}\n"
 
 

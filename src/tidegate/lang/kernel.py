@@ -27,7 +27,7 @@ class Kernel:
         self.function = function
         self.name = function.__name__
         self.warps = warps
-        self._launches: dict[Any, Any] = {}
+        self.launches: dict[Any, Any] = {}
 
     def __repr__(self) -> str:
         return f"<tidegate kernel {self.name}>"

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from tidegate.check import Verdict
     from tidegate.runtime.compile import Cubin
+    from tidegate.runtime.launch import Loaded
     from tidegate.simulate import Simulation
 
 T = TypeVar("T")
@@ -131,6 +132,13 @@ class Compiled:
         text = self.cuda
         return self.timings.measure("compile", lambda: cubin(text, self.target.arch))
 
+    @cached_property
+    def loaded(self) -> Loaded:
+        """The kernel on the device."""
+        from tidegate.runtime.launch import Loaded
+
+        return Loaded(self.kernel, self.cubin)
+
     def check(self) -> Verdict:
         """The independent checker's verdict on the TIR, for every size that is not fixed."""
         from tidegate.check import check
@@ -168,9 +176,7 @@ class Compiled:
 
     def __call__(self, *arrays: Any) -> None:
         """Launches on the arrays' device and current stream."""
-        from tidegate.runtime.call import launch
-
-        launch(self, arrays)
+        self.loaded(*arrays)
 
 
 def compile_program(
@@ -196,7 +202,7 @@ def default_target() -> str:
     from tidegate.target.target import DEFAULT_TARGET
 
     device = available()
-    return device.target if device else DEFAULT_TARGET
+    return device.arch if device else DEFAULT_TARGET
 
 
 def _plan(plan: AsyncPlan | str | None, analysis: Analysis, target: Target) -> AsyncPlan:

@@ -6,11 +6,11 @@ import ctypes
 import sys
 import threading
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 from tidegate.errors import LaunchFailed, LaunchRefused, NoDriver
 from tidegate.ir import tir
-from tidegate.ir.expr import evaluate
 from tidegate.runtime import device as devices
 from tidegate.runtime.arguments import Binding, bind, describe
 from tidegate.runtime.compile import Cubin
@@ -52,17 +52,17 @@ class Loaded:
     # ------------------------------------------------------------------------------------------ kinds of arrays
 
     def _on_tensors(self, torch: Any, arrays: Sequence[Any]) -> None:
+        index = arrays[0].get_device()
         try:
-            index = arrays[0].get_device()
-            key = tuple((a.dtype, a.shape, a.is_contiguous(), a.get_device()) for a in arrays)
-            binding = self._bindings.get(key)
+            key = tuple([(a.dtype, a.shape, a.is_contiguous(), a.get_device()) for a in arrays])
             pointers = [a.data_ptr() for a in arrays]
-        except AttributeError:
-            binding, key, pointers = None, None, []
-        if binding is None or any(p % binding.align for p in pointers):
+        except AttributeError:  # not all are tensors: bind says so
+            key, pointers = None, []
+        binding = self._bindings.get(key)
+        if binding is None or any(p & binding.unaligned for p in pointers):
             binding = self._bind(key, [describe(a) for a in arrays])
         if binding.grid:
-            self.launch(binding.grid, [*pointers, *binding.sizes], _current_stream(torch, index), index)
+            self.launch(binding.grid, (*pointers, *binding.sizes), _current_stream(torch, index), index)
 
     def _on_device_arrays(self, arrays: Sequence[Any]) -> None:
         described = [describe(a) for a in arrays]
@@ -79,24 +79,27 @@ class Loaded:
         if not binding.grid:
             return
         driver = _driver()
-        self._function(0)  # makes the context current
         _make_current(0)
         held: list[Any] = []
         try:
             for array in arrays:
                 host = np.ascontiguousarray(array)
-                held.append(_check(self.kernel, "cuMemAlloc", driver.cuMemAlloc(max(host.nbytes, 1))))
-                _check(self.kernel, "cuMemcpyHtoD", driver.cuMemcpyHtoD(held[-1], host.ctypes.data, host.nbytes))
+                held.append(self._must("cuMemAlloc", driver.cuMemAlloc(max(host.nbytes, 1))))
+                if host.nbytes:
+                    self._must("cuMemcpyHtoD", driver.cuMemcpyHtoD(held[-1], host.ctypes.data, host.nbytes))
             self.launch(binding.grid, [*(int(h) for h in held), *binding.sizes], 0, 0)
-            _check(self.kernel, "the kernel", driver.cuStreamSynchronize(0))
+            self._must(f"running {self.kernel.name}", driver.cuStreamSynchronize(0))
             for param, array, memory in zip(self.kernel.params, arrays, held, strict=True):
-                if param.output:
+                if param.output and array.nbytes:
                     host = np.empty(array.shape, array.dtype)
-                    _check(self.kernel, "cuMemcpyDtoH", driver.cuMemcpyDtoH(host.ctypes.data, memory, host.nbytes))
+                    self._must("cuMemcpyDtoH", driver.cuMemcpyDtoH(host.ctypes.data, memory, host.nbytes))
                     array[...] = host
         finally:
             for memory in held:
                 driver.cuMemFree(memory)
+
+    def _must(self, call: str, result: tuple[Any, ...]) -> Any:
+        return _check(self.kernel, call, result)
 
     def _bind(self, key: Any, described: list[Any]) -> Binding:
         binding = bind(self.kernel, described)
@@ -163,22 +166,21 @@ class Loaded:
                 advice=f"compile it for {device.arch}",
             )
         _make_current(index)
-        library = _check(
-            self.kernel, "cuLibraryLoadData", driver.cuLibraryLoadData(self.cubin.code, [], [], 0, [], [], 0)
-        )
-        (entry,) = _check(self.kernel, "cuLibraryEnumerateKernels", driver.cuLibraryEnumerateKernels(1, library))
-        function = _check(self.kernel, "cuKernelGetFunction", driver.cuKernelGetFunction(entry))
+        library = self._must("cuLibraryLoadData", driver.cuLibraryLoadData(self.cubin.code, [], [], 0, [], [], 0))
+        (entry,) = self._must("cuLibraryEnumerateKernels", driver.cuLibraryEnumerateKernels(1, library))
+        function = self._must("cuKernelGetFunction", driver.cuKernelGetFunction(entry))
         attribute = driver.CUfunction_attribute
 
         def query(name: str) -> int:
             which = getattr(attribute, f"CU_FUNC_ATTRIBUTE_{name}")
-            return int(_check(self.kernel, "cuFuncGetAttribute", driver.cuFuncGetAttribute(which, function)))
+            return int(self._must("cuFuncGetAttribute", driver.cuFuncGetAttribute(which, function)))
 
-        static, registers = query("SHARED_SIZE_BYTES"), query("NUM_REGS")
-        refuse_over_limit(self.kernel, device, static, registers, query("MAX_THREADS_PER_BLOCK"))
+        static = query("SHARED_SIZE_BYTES")
+        refuse_over_limit(self.kernel, device, static, query("NUM_REGS"), query("MAX_THREADS_PER_BLOCK"))
+        # Once, at load, and to all that the kernel ever uses: a later change could hit a launch of another thread.
         if self.kernel.smem + static > SHARED_DEFAULT:
             which = attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            _check(self.kernel, "cuFuncSetAttribute", driver.cuFuncSetAttribute(function, which, self.kernel.smem))
+            self._must("cuFuncSetAttribute", driver.cuFuncSetAttribute(function, which, self.kernel.smem))
         return function
 
 
@@ -208,18 +210,49 @@ def refuse_over_limit(kernel: tir.Kernel, device: devices.Device, static: int, r
 # ---------------------------------------------------------------------------------------------- driver
 
 
+@cache
 def _driver() -> Any:
     """The driver bindings."""
-    loaded = sys.modules.get("tidegate.runtime._bindings")
-    return loaded if loaded is not None else _load_driver()
-
-
-def _load_driver() -> Any:
     if devices.available() is None:
         raise NoDriver(reason="the NVIDIA driver (libcuda.so.1) is not on this machine, or it has no GPU")
     try:
         from cuda.bindings import driver
     except ImportError as error:
         raise NoDriver(reason=f"the package cuda-bindings is not installed ({error})") from error
-    sys.modules["tidegate.runtime._bindings"] = driver
     return driver
+
+
+def _check(kernel: tir.Kernel, call: str, result: tuple[Any, ...]) -> Any:
+    """What the driver call returned; raises LaunchFailed."""
+    if result[0]:
+        raise _failed(kernel, call, result[0])
+    return result[1] if len(result) == 2 else result[1:]
+
+
+def _failed(kernel: tir.Kernel, call: str, status: Any) -> LaunchFailed:
+    _, text = _driver().cuGetErrorString(status)
+    reason = f"{getattr(status, 'name', status)} ({text.decode() if text else 'no description'})"
+    advice = "an error of an earlier kernel on this device may show here: run with CUDA_LAUNCH_BLOCKING=1"
+    return LaunchFailed(kernel=kernel.name, call=call, status=reason, advice=advice)
+
+
+@cache
+def _context(index: int) -> Any:
+    """The primary context of the device, which torch and other libraries use too; held until the process ends."""
+    driver = _driver()
+    status, context = driver.cuDevicePrimaryCtxRetain(index)
+    if status:
+        raise NoDriver(reason=f"the context of device {index} cannot be made: {status}")
+    return context
+
+
+def _make_current(index: int) -> None:
+    (status,) = _driver().cuCtxSetCurrent(_context(index))
+    if status:
+        raise NoDriver(reason=f"the context of device {index} cannot be used: {status}")
+
+
+def _current_stream(torch: Any, index: int) -> int:
+    """torch's current stream on the device, as a number."""
+    raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+    return raw(index) if raw else int(torch.cuda.current_stream(index).cuda_stream)

@@ -1,0 +1,84 @@
+"""The examples with sizes that matter: large, ragged, and loops shorter than their rings."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run: example file, kernel, sizes of the named dimensions, and constants or a plan."""
+
+    file: str
+    kernel: str
+    sizes: tuple[tuple[str, int], ...]
+    options: tuple[tuple[str, Any], ...] = ()
+
+    def __str__(self) -> str:
+        parts = [f"{k}={v}" for k, v in (*self.sizes, *self.options)]
+        return "-".join([self.kernel, *parts])
+
+
+def load(file: str) -> Any:
+    """An example as a module."""
+    path = EXAMPLES / f"{file}.py"
+    spec = importlib.util.spec_from_file_location(file, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules.setdefault(file, importlib.util.module_from_spec(spec))
+    if not hasattr(module, "__file__") or not hasattr(module, "tg"):
+        spec.loader.exec_module(module)
+    return module
+
+
+def gemm(kernel: str, m: int, n: int, k: int, **options: Any) -> Case:
+    return Case("gemm", kernel, (("M", m), ("N", n), ("K", k)), tuple(options.items()))
+
+
+def cases() -> Iterator[Case]:
+    """All runs."""
+    yield Case("row_stage", "row_stage", ())
+    yield Case("row_stage", "row_stage", (), (("warps", 4),))
+    for rows in (0, 1, 2, 5, 4000):
+        for plan in ("in_order", "multistage"):
+            yield Case("row_ring", "row_ring", (("R", rows),), (("plan", plan), ("STAGES", 3)))
+    for m, n in ((2048, 4096), (36, 100), (33, 65), (1, 1), (32, 0)):
+        for warps in (1, 4):
+            for stages in (1, 2, 3):
+                if (m * n) % 2 == 0 or stages == 1:
+                    yield Case("transpose", "transpose", (("M", m), ("N", n)), (("warps", warps), ("STAGES", stages)))
+    for kernel in ("gemm_v0", "gemm_v1", "gemm_v2"):
+        yield gemm(kernel, 1024, 1536, 2048)
+        yield gemm(kernel, 1000, 776, 520)
+        yield gemm(kernel, 129, 264, 72)
+        yield gemm(kernel, 130, 136, 8)
+        yield gemm(kernel, 128, 256, 0)
+        yield gemm(kernel, 256, 256, 128, plan="in_order")
+    yield gemm("gemm_v0", 131, 67, 35)
+    for stages in (2, 3, 4):
+        for trips in (1, 2, 3, 5):
+            yield gemm("gemm_v2", 136, 264, 64 * trips - 8, STAGES=stages)
+    yield gemm("gemm_v2", 192, 96, 160, BM=96, BN=48, BK=32, STAGES=3, warps=4)
+    yield gemm("gemm_v2", 192, 96, 160, BM=16, BN=8, BK=16, STAGES=5, warps=8)
+
+
+def inputs(program: Any, sizes: dict[str, int], seed: int = 0) -> dict[str, np.ndarray]:
+    """Random arrays by parameter name; outputs hold NaN so that an element left unwritten shows."""
+    from tidegate.ir.expr import evaluate
+
+    rng = np.random.default_rng(seed)
+    out = {}
+    for tensor in program.tensors:
+        shape = tuple(evaluate(e, sizes) for e in tensor.shape)
+        values = np.full(shape, np.nan) if tensor.output else rng.standard_normal(shape)
+        out[tensor.name] = values.astype(tensor.dtype.numpy)
+    return out
