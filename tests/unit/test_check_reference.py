@@ -146,7 +146,10 @@ def program(seed: int) -> str:
     stages = rng.choice([1, 2, 2, 3])
     other = rng.choice([stages * 256 % 768, 0, 256]) if stages < 3 else rng.choice([0, 512])
     slot = "p[{}]" if stages > 1 else "p"
-    text = HEAD + f"buffer p f32 [2, 32] stages {stages} at 0 stride 256\nbuffer q f32 [2, 32] stages 1 at {other} stride 256\n"
+    text = (
+        HEAD
+        + f"buffer p f32 [2, 32] stages {stages} at 0 stride 256\nbuffer q f32 [2, 32] stages 1 at {other} stride 256\n"
+    )
     text += f"cursor u depth {stages}\ncursor v depth {stages}\n" if stages > 1 else ""
     text += TAIL
 
@@ -172,7 +175,12 @@ def program(seed: int) -> str:
                 body = [f"cp_async {copied} <- a[0, 0] layout {LAYOUTS[register]} bytes 4"]
                 return body + (["advance u"] if stages > 1 and rng.random() < 0.6 else [])
             case 2:
-                return [f"cp_async {copied} <- a[0, 0] layout {LAYOUTS[register]} bytes 4", "cp_commit", "cp_wait 0", sync()]
+                return [
+                    f"cp_async {copied} <- a[0, 0] layout {LAYOUTS[register]} bytes 4",
+                    "cp_commit",
+                    "cp_wait 0",
+                    sync(),
+                ]
             case 3:
                 return ["cp_commit"]
             case 4:
@@ -195,7 +203,12 @@ def program(seed: int) -> str:
                 return [f"if {condition(index)} {{", *inner, "}"]
         return ["cp_commit", "cp_wait 0", "sync_block"]
 
-    lines = ["cp_async p <- a[0, 0] layout row bytes 4".replace("p ", slot.format("u") + " "), "cp_commit", "cp_wait 0", "sync_block"]
+    lines = [
+        "cp_async p <- a[0, 0] layout row bytes 4".replace("p ", slot.format("u") + " "),
+        "cp_commit",
+        "cp_wait 0",
+        "sync_block",
+    ]
     lines += [s for _ in range(rng.randrange(1, 7)) for s in piece(0)]
     lines += ["cp_commit", "cp_wait 0"] if rng.random() < 0.8 else []
     return text + "\n".join(lines) + "\n}\n"
@@ -209,7 +222,11 @@ def ring(seed: int) -> str:
     read = rng.choice("xyz")
     write = read if rng.random() < 0.3 else rng.choice("xyz")
     copy = f"cp_async p[u] <- a[0, 0] layout {LAYOUTS[write]} bytes 4\nadvance u\n"
-    text = HEAD + f"buffer p f32 [2, 32] stages {stages} at 0 stride 256\ncursor u depth {stages}\ncursor v depth {stages}\n" + TAIL
+    text = (
+        HEAD
+        + f"buffer p f32 [2, 32] stages {stages} at 0 stride 256\ncursor u depth {stages}\ncursor v depth {stages}\n"
+        + TAIL
+    )
     for i in range(ahead):
         text += f"if {i} < N {{\n{copy}}}\n" + ("cp_commit\n" if rng.random() < 0.95 else "")
     wait = max(ahead - rng.choice([1, 1, 1, 0, 2]), 0)

@@ -12,7 +12,7 @@ from tidegate.emit.context import Context, active, factor, guarded, scoped
 from tidegate.errors import NotEmittable
 from tidegate.ir import tir
 from tidegate.ir.dtypes import DType
-from tidegate.ir.layout import Layout, byte_offsets
+from tidegate.ir.layout import Layout, byte_offsets, coordinates
 
 Forms = Mapping[str, Affine]
 
@@ -44,8 +44,7 @@ def emit_cp_async(cx: Context, s: tir.CpAsync) -> list[str]:
 def _check_contiguous(cx: Context, slot: tir.Slot, layout: Layout, part: Pieces) -> None:
     """The elements of a piece, neighbours in global memory, must be neighbours in shared memory too."""
     shared = cx.kernel.buffer(slot.buffer).layout
-    origins = np.array(layout.register_origins()).reshape(layout.registers, layout.rank)[part.registers]
-    axes = [origins[..., a] for a in range(layout.rank)]
+    axes = [c[:, part.registers] for c in coordinates(layout)]
     axes = axes[::-1] if slot.transposed else axes
     offsets = byte_offsets(shared, tuple(c + o for c, o in zip(axes, slot.origin, strict=True)))
     steps = np.arange(part.registers.shape[-1]) * shared.size

@@ -45,11 +45,16 @@ def _address(array: Any) -> int:
     return int(interface["data"][0]) if interface else 0
 
 
+def _device_index(arrays: Sequence[Any]) -> int:
+    """The CUDA device that holds the arrays; device 0 for host arrays."""
+    index = arrays[0].get_device() if arrays and hasattr(arrays[0], "get_device") else 0
+    return max(int(index), 0)
+
+
 def _compiled(kernel: Kernel, arrays: Sequence[Any], align: int, given: Mapping[str, Any]) -> Compiled:
     options = dict(given)
     plan, share = options.pop("plan", None), options.pop("share", True)
-    index = getattr(getattr(arrays[0], "device", None), "index", None) if arrays else None
-    device = devices.available(index or 0)
+    device = devices.available(_device_index(arrays))
     if device is None:
         raise NoDriver(reason="the NVIDIA driver (libcuda.so.1) is not on this machine, or it has no GPU")
     sizes = bind_sizes(kernel.program(**options), arrays)
