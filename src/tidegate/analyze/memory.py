@@ -49,6 +49,8 @@ class Placement:
 
 @dataclass(frozen=True)
 class Allocation:
+    """Where every ring lies; ``peak`` is the end of the highest one in bytes."""
+
     placements: tuple[Placement, ...]
     peak: int
 

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Int:
+    """A constant."""
+
     value: int
 
     def __str__(self) -> str:
@@ -23,6 +25,8 @@ class Int:
 
 @dataclass(frozen=True)
 class Sym:
+    """A name: a size, a grid index or a loop index."""
+
     name: str
 
     def __str__(self) -> str:
@@ -31,6 +35,8 @@ class Sym:
 
 @dataclass(frozen=True)
 class Bin:
+    """An operator or function of two expressions."""
+
     op: str
     a: Expr
     b: Expr

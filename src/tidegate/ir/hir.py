@@ -63,6 +63,8 @@ class Axis:
 
 @dataclass(frozen=True)
 class Window:
+    """Part of a tensor, one :class:`Axis` per axis."""
+
     tensor: str
     axes: tuple[Axis, ...]
 
@@ -85,6 +87,8 @@ class Load:
 
 @dataclass(frozen=True)
 class Store:
+    """Writes a tile to a window; elements beyond the tensor are dropped."""
+
     window: Window
     value: Value
     span: Span
@@ -92,6 +96,8 @@ class Store:
 
 @dataclass(frozen=True)
 class Fill:
+    """A tile of one number."""
+
     result: Value
     number: float
     span: Span
@@ -121,6 +127,8 @@ class Map:
 
 @dataclass(frozen=True)
 class Cast:
+    """Conversion, rounded to nearest even."""
+
     result: Value
     source: Value
     span: Span
@@ -128,6 +136,8 @@ class Cast:
 
 @dataclass(frozen=True)
 class Transpose:
+    """The tile with its two axes exchanged."""
+
     result: Value
     source: Value
     span: Span
@@ -162,6 +172,8 @@ Op = Load | Store | Fill | Dot | Map | Cast | Transpose
 
 @dataclass(frozen=True)
 class GridAxis:
+    """CTAs along one dimension: ``index`` runs over its tiles of ``size``."""
+
     index: str
     extent: Expr
     size: int

@@ -9,7 +9,7 @@ Layouts", 2025; fragment shapes: PTX ISA, "Matrix Fragments for mma.m16n8k16".)
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -229,20 +229,19 @@ def byte_offsets(shared: SharedLayout, coords: tuple[np.ndarray, ...]) -> np.nda
     return total ^ (((total >> (s.base + s.shift)) & ((1 << s.bits) - 1)) << s.base)  # type: ignore[return-value]
 
 
-def bank_conflicts(addresses: np.ndarray, width: int) -> int:
+def bank_conflicts(addresses: Sequence[int], width: int) -> int:
     """Extra shared-memory cycles of one warp access.
 
     ``addresses`` are the byte addresses of the participating lanes, each reading or writing ``width`` bytes. The
     hardware serves 128 bytes a cycle: all lanes at 4 bytes or less, a half warp at 8, a quarter warp at 16; lanes of
     one such group conflict when they need different 4-byte words of one bank.
     """
-    import numpy as np
-
     group = LANES * BANK_BYTES // max(width, BANK_BYTES)
     extra = 0
     for first in range(0, len(addresses), group):
-        part = addresses[first : first + group]
-        words = np.unique((part[:, None] + np.arange(0, width, BANK_BYTES)[None, :]) // BANK_BYTES)
-        per_bank = np.bincount(words % BANKS, minlength=BANKS)
-        extra += max(int(per_bank.max()) - 1, 0)
+        words = {(a + o) // BANK_BYTES for a in addresses[first : first + group] for o in range(0, width, BANK_BYTES)}
+        per_bank = [0] * BANKS
+        for word in words:
+            per_bank[word % BANKS] += 1
+        extra += max(max(per_bank) - 1, 0)
     return extra

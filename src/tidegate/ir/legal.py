@@ -61,6 +61,8 @@ class Loop:
 
 @dataclass(frozen=True)
 class LegalProgram:
+    """A legalised kernel: declarations as in TIR, rings without places, and the body."""
+
     name: str
     file: str
     target: str

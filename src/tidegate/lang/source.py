@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import inspect
-import textwrap
+from collections import ChainMap
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tidegate.errors import BadSignature, CompileTimeFailure, NoSource, Span, TidegateError, UnknownName
@@ -15,26 +17,35 @@ from tidegate.lang.surface import TensorType
 
 @dataclass(frozen=True)
 class Source:
-    """The parsed function and where its text stands."""
+    """The parsed function and where its text stands. Node lines are those of the file; ``lines`` starts at the file's
+    line ``first_line``. ``names``: what the function sees of its module and of enclosing functions."""
 
     name: str
     file: str
     lines: tuple[str, ...]
     first_line: int
-    indent: int
     tree: ast.FunctionDef
     names: Mapping[str, Any]
 
     def span(self, node: ast.AST) -> Span:
         """The place of a node in the author's file."""
-        line = getattr(node, "lineno", 1)
-        column = getattr(node, "col_offset", 0)
-        end = getattr(node, "end_col_offset", column + 1) if getattr(node, "end_lineno", line) == line else None
-        text = self.lines[line - 1] if line <= len(self.lines) else ""
-        stop = end if end is not None else len(text)
-        return Span(
-            self.file, self.first_line + line - 1, column + self.indent, stop + self.indent, " " * self.indent + text
-        )
+        line = getattr(node, "lineno", self.first_line)
+        text = self.lines[line - self.first_line] if 0 <= line - self.first_line < len(self.lines) else ""
+        column = _characters(text, getattr(node, "col_offset", 0))
+        end = len(text)
+        if getattr(node, "end_lineno", line) == line:
+            end = _characters(text, getattr(node, "end_col_offset", column + 1))
+        return Span(self.file, line, column, end, text)
+
+    def header(self) -> Span:
+        """The place of the def line, up to the parameters."""
+        whole = self.span(self.tree)
+        return replace(whole, end_column=whole.column + len(f"def {self.name}"))
+
+
+def _characters(text: str, offset: int) -> int:
+    """The syntax tree counts columns in bytes of UTF-8."""
+    return len(text.encode()[:offset].decode(errors="replace"))
 
 
 def read(function: Callable[..., Any]) -> Source:
@@ -42,23 +53,35 @@ def read(function: Callable[..., Any]) -> Source:
 
     Raises NoSource if there is none (made by exec, or typed into a plain prompt).
     """
-    name = function.__name__
+    name = getattr(function, "__name__", repr(function))
+    if not inspect.isfunction(function):
+        raise NoSource(kernel=name, reason=f"it is a {type(function).__name__}, not a function made by def")
     try:
         raw, first = inspect.getsourcelines(function)
         file = inspect.getsourcefile(function) or "<unknown>"
     except (OSError, TypeError) as error:
         raise NoSource(kernel=name, reason=str(error)) from None
-    text = textwrap.dedent("".join(raw))
-    indent = len(raw[0]) - len(raw[0].lstrip())
+    # An indented function keeps its columns when it is read as the body of an if.
+    nested = raw[0][:1].isspace()
     try:
-        tree = ast.parse(text).body[0]
-    except (SyntaxError, IndexError) as error:
+        tree: ast.AST = ast.parse(("if True:\n" if nested else "") + "".join(raw)).body[0]
+        tree = tree.body[0] if isinstance(tree, ast.If) else tree
+    except (SyntaxError, IndexError, RecursionError, MemoryError) as error:
         raise NoSource(kernel=name, reason=f"its text does not parse ({error})") from None
-    if not isinstance(tree, ast.FunctionDef):
-        raise NoSource(kernel=name, reason="it is not a def statement")
-    closure = inspect.getclosurevars(function)
-    names = {**closure.builtins, **function.__globals__, **closure.nonlocals}
-    return Source(name, file, tuple(text.splitlines()), first, indent, tree, names)
+    if not isinstance(tree, ast.FunctionDef) or tree.name != name:
+        raise NoSource(kernel=name, reason="it is not a plain def statement")
+    ast.increment_lineno(tree, first - 1 - nested)
+    lines = tuple(line.rstrip("\r\n") for line in raw)
+    return Source(name, file, lines, first, tree, _names(function))
+
+
+def _names(function: Callable[..., Any]) -> Mapping[str, Any]:
+    """A live view of what the function's body can see: enclosing functions, the module, builtins."""
+    closure = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with suppress(ValueError):  # not assigned yet
+            closure[name] = cell.cell_contents
+    return ChainMap(closure, function.__globals__, vars(builtins))
 
 
 @dataclass(frozen=True)

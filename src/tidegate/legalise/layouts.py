@@ -172,31 +172,33 @@ def contiguous_run(layout: Layout, axis: int) -> int:
     return run
 
 
-def _sample_addresses(shared: SharedLayout, access: SharedAccess) -> list[np.ndarray]:
-    """Byte addresses of the lanes of some warps, for some of the instruction's accesses."""
+@lru_cache(maxsize=256)
+def _sampled(access: SharedAccess) -> list[tuple[np.ndarray, ...]]:
+    """Coordinates at which the lanes of some warps begin some of the instruction's accesses."""
     if access.blocks:
-        rows = np.arange(8)
-        return [byte_offsets(shared, (rows, np.zeros(8, dtype=np.int64)))]
+        return [(np.arange(8), np.zeros(8, dtype=np.int64))]
     coords = coordinates(access.layout)
     if access.transposed:
         coords = coords[::-1]
-    offsets = byte_offsets(shared, coords)
-    starts = offsets.reshape(offsets.shape[0], -1)
-    step = (offsets // access.width) * access.width
     active = active_threads(access.layout)
     out = []
     for warp in sorted({0, access.layout.threads // 32 - 1}):
         lanes = np.arange(warp * 32, warp * 32 + 32)
         lanes = lanes[active[lanes]]
-        for register in sorted({0, starts.shape[1] - 1}):
+        for register in sorted({0, access.layout.registers - 1}):
             if len(lanes):
-                out.append(step[lanes, register])
+                out.append(tuple(c[lanes, register] for c in coords))
     return out
 
 
 def conflicts(shared: SharedLayout, accesses: tuple[SharedAccess, ...]) -> int:
     """Extra cycles over sampled warp accesses; 0 means free of bank conflicts."""
-    return sum(bank_conflicts(a, access.width) for access in accesses for a in _sample_addresses(shared, access))
+    total = 0
+    for access in accesses:
+        for coords in _sampled(access):
+            starts = byte_offsets(shared, coords) // access.width * access.width
+            total += bank_conflicts(starts.tolist(), access.width)
+    return total
 
 
 @lru_cache(maxsize=256)

@@ -46,6 +46,8 @@ class _Staged:
 
 @dataclass
 class _Legaliser:
+    """One legalisation: where every tile lives so far, and the steps built."""
+
     program: hir.Program
     target: Target
     pointer_align: int

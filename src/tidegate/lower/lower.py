@@ -21,6 +21,8 @@ def lower(program: legal.LegalProgram, plan: AsyncPlan) -> tir.Kernel:
 
 @dataclass
 class _Lowering:
+    """One lowering: syncs by place, buffers and cursors by ring."""
+
     program: legal.LegalProgram
     plan: AsyncPlan
     channels: tuple[Group, ...]

@@ -83,6 +83,8 @@ def rounding_bound(program: hir.Program, arrays: Mapping[str, np.ndarray]) -> di
 
 @dataclass
 class _Machine:
+    """One sequential run: values by id, and with ``bounds`` their error bounds."""
+
     program: hir.Program
     arrays: Mapping[str, np.ndarray]
     sizes: dict[str, int]

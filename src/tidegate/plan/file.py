@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, fields
-from pathlib import Path
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -23,13 +22,15 @@ def to_json(plan: AsyncPlan) -> dict[str, Any]:
 
 
 def save(plan: AsyncPlan, path: str) -> None:
-    Path(path).write_text(json.dumps(to_json(plan), indent=1) + "\n")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(json.dumps(to_json(plan), indent=1) + "\n")
 
 
 def load(path: str) -> AsyncPlan:
     """Reads a saved plan; raises PlanFormat. Validate it before use (compiling with it does)."""
     try:
-        data = json.loads(Path(path).read_text())
+        with open(path, encoding="utf-8") as file:
+            data = json.load(file)
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise PlanFormat(path=path, reason=str(error)) from None
     return from_json(data, path)

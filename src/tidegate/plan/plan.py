@@ -159,6 +159,8 @@ class ProtectedPair:
 
 @dataclass(frozen=True)
 class AsyncPlan:
+    """All decisions for one kernel on one target; the fields are explained in docs/plan.md."""
+
     kernel: str
     target: str
     producer: str

@@ -40,6 +40,8 @@ class Guard:
 
 @dataclass(frozen=True)
 class Repeat:
+    """A loop of the legal program, its body in issue order."""
+
     place: str
     loop: legal.Loop
     body: tuple[Node, ...]
@@ -93,6 +95,8 @@ def timeline(program: legal.LegalProgram, ahead: Ahead) -> tuple[Node, ...]:
 
 @dataclass
 class _Builder:
+    """Builds the nodes of a program for one choice of what runs ahead."""
+
     program: legal.LegalProgram
     ahead: Ahead
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from importlib import metadata, resources
 from typing import Any
 
 from tidegate.errors import UnknownTarget, UnknownTargetFact
@@ -48,9 +48,10 @@ class Target:
 @lru_cache(maxsize=1)
 def _builtin() -> dict[str, Target]:
     """All names and aliases of the targets that come with the package."""
-    text = resources.files("tidegate.target.nvidia").joinpath("facts.toml").read_text()
+    with open(os.path.join(os.path.dirname(__file__), "nvidia", "facts.toml"), "rb") as file:
+        rows = tomllib.load(file)
     found: dict[str, Target] = {}
-    for name, row in tomllib.loads(text).items():
+    for name, row in rows.items():
         facts = {k: Fact(v["value"], v["origin"]) for k, v in row.items() if isinstance(v, dict)}
         target = Target(name, row["arch"], facts)
         for alias in (name, *row["aliases"]):
@@ -67,6 +68,8 @@ def find(name: str | None) -> Target:
     wanted = name or DEFAULT_TARGET
     if wanted in builtin:
         return builtin[wanted]
+    from importlib import metadata  # slow to import, and rarely needed
+
     for entry in metadata.entry_points(group="tidegate.targets"):
         if entry.name == wanted:
             target = entry.load()
