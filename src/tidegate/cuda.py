@@ -8,7 +8,7 @@ from tidegate.ir.hir import Instruction
 
 def cp_async(bytes: int | None = None) -> Instruction:
     """Asynchronous copy global to shared in pieces of 4, 8 or 16 ``bytes`` (default: the widest that is aligned)."""
-    if bytes not in (None, 4, 8, 16):
+    if bytes is not None and (type(bytes) is not int or bytes not in (4, 8, 16)):
         raise BadCall(what=f"cuda.cp_async(bytes={bytes!r}): cp.async moves 4, 8 or 16 bytes", advice="use 4, 8 or 16")
     return Instruction("cp_async", (("bytes", bytes),) if bytes else ())
 

@@ -208,10 +208,8 @@ class OverlappingWrites(TidegateError):
     """Two CTAs would write the same elements of an output."""
 
     code, title = "TG205", "CTAs write the same elements"
-    message = (
-        "the window written to {tensor} does not depend on the grid index {index}, so CTAs that differ in it collide"
-    )
-    hint = "index {tensor} with {index}, or turn that grid axis into a loop inside the kernel"
+    message = "{what}"
+    hint = "{advice}"
 
 
 class NeverWritten(TidegateError):
@@ -433,3 +431,70 @@ class LaunchFailed(TidegateError):
     code, title = "TG823", "launch failed"
     message = "{kernel}: {call} returned {status}"
     hint = "{advice}"
+
+
+# ------------------------------------------------------------------------------------------ TG85x command line
+
+
+class UnusableFile(TidegateError):
+    """A file named on the command line does not exist, cannot be read, or is of the wrong kind for the command."""
+
+    code, title = "TG851", "unusable file"
+    message = "{path!r}: {reason}"
+    hint = "{advice}"
+
+
+class FailingFile(TidegateError):
+    """A Python file with kernels is executed to find them, and did not get to its end."""
+
+    code, title = "TG852", "file cannot be loaded"
+    message = "{path}: {exception}"
+    hint = "run `python {path}` until it ends without an error"
+
+
+class NoKernel(TidegateError):
+    """A Python file defines no kernel at module level."""
+
+    code, title = "TG853", "no kernel in the file"
+    message = "{path} defines no kernel"
+    hint = "decorate a function at module level with @tg.kernel"
+
+
+class UnknownKernel(TidegateError):
+    """FILE:KERNEL names a kernel that the file does not define."""
+
+    code, title = "TG854", "unknown kernel"
+    message = "{path} has no kernel {name!r}"
+    hint = "it has {known}"
+
+
+class BadSetting(TidegateError):
+    """--set takes NAME=VALUE, where the value is an integer, a float, true, false or a string."""
+
+    code, title = "TG855", "bad --set"
+    message = "--set {text!r}: {reason}"
+    hint = "write --set NAME=VALUE, e.g. --set STAGES=3 --set M=1000"
+
+
+class BadInputs(TidegateError):
+    """The arrays that a run would use do not fit: what the file's own ``inputs`` gives, or sizes beyond all memory."""
+
+    code, title = "TG856", "inputs not usable"
+    message = "{kernel}: {what}"
+    hint = "{advice}"
+
+
+class UnknownCode(TidegateError):
+    """`tidegate errors CODE` is asked about a code that is not in the catalogue."""
+
+    code, title = "TG857", "unknown error code"
+    message = "there is no error {given!r}"
+    hint = "the nearest are {nearest}; `tidegate errors` lists all"
+
+
+class InternalError(TidegateError):
+    """Tidegate itself failed: an exception that is no refusal came up on the way."""
+
+    code, title = "TG899", "error in Tidegate"
+    message = "{exception} at {place}"
+    hint = "please report it with the file; TIDEGATE_TRACEBACK=1 shows where it comes from"

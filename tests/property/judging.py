@@ -105,9 +105,7 @@ def _variant(
     start = time.perf_counter()
     label = f"{producer}, share={share}"
     try:
-        compiled = kernel.compile(
-            TARGET, plan=producer, share=share, warps=program.warps, **program.compile_options()
-        )
+        compiled = kernel.compile(TARGET, plan=producer, share=share, warps=program.warps, **program.compile_options())
         lowered = compiled.kernel
     except TidegateError as error:
         outcome.refusal = f"{type(error).__name__}: {error}"

@@ -80,7 +80,7 @@ class Explorer:
             elif isinstance(stmt, tir.If):
                 tests = [t.value for t in self._tests(stmt.condition)]
                 forms += tests
-                distances += [min(_distances(d, ends)) for d in tests]
+                distances += [min(_distances(d, ends)) for d in tests if d.terms]
         found = [a for form in forms for a in control.atoms(form)]
         self.used_grid = [g for g in self.kernel.grid if Index(g.name) in found]
         self.atoms = list(dict.fromkeys(a for a in found if isinstance(a, Atom)))
@@ -93,7 +93,8 @@ class Explorer:
     def cases(self) -> list[Case]:
         """All combinations that a check has to replay; raises :class:`Exhausted` when there are too many."""
         if self.atoms and self.largest > MAX_DISTANCE:
-            raise Exhausted(f"a condition compares an unknown size with {self.largest}, more than {MAX_DISTANCE}")
+            far = f"{self.largest} iterations from both ends of a loop, or compares a size with as much"
+            raise Exhausted(f"a condition looks {far}; more than {MAX_DISTANCE} are not replayed")
         places = [list(self._places(axis)) for axis in self.used_grid]
         # Exact small values let conditions before a loop agree with its trip count. Without them loops still try every
         # small count, for each state: coarser, but no less sound.

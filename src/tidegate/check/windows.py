@@ -116,11 +116,12 @@ def at_least_0(form: Linear, facts: tuple[Linear, ...], reader: Reader, depth: i
     form = _in_tiles(form, reader)
     negative = [(t, c) for t, c in form.terms if c < 0]
     upward = [(t, c) for t, c in form.terms if c > 0 and not isinstance(t, Atom)]
-    if not negative and not upward:
-        return form.const >= 0
-    if depth == 0:
+    if not negative and not upward and form.const >= 0:
+        return True
+    left = negative or upward or list(form.terms)  # the last: a constant below 0, which only facts can lift
+    if depth == 0 or not left:
         return False
-    term, c = (negative or upward)[0]
+    term, c = left[0]
     for fact in facts:
         k = fact.coefficient(term)
         if k * c > 0 and c % k == 0 and at_least_0(form.plus(fact, -(c // k)), facts, reader, depth - 1):

@@ -7,6 +7,7 @@ import numpy as np
 from tidegate.check.machine import At, Fault, Log, Machine, State, steps
 from tidegate.check.pattern import aligned, other_thread, pattern
 from tidegate.check.verdict import Access, Finding, Step
+from tidegate.ir import tir
 from tidegate.ir.text import print_stmt
 
 SHOWN = 28
@@ -28,11 +29,16 @@ def describe(machine: Machine, fault: Fault) -> tuple[Finding, tuple[Step, ...]]
 
 def _race(machine: Machine, fault: Fault, state: State) -> Finding:
     first, second = _both(machine, fault, state)
-    a, b = first.warps[0], second.warps[0]
     hazard = _hazard(machine, fault)
     if fault.detail:
         return Finding("race", fault.detail, first, second, "one writer per byte")
-    who = f"the lanes of warp {a}: sync_warp" if a == b else f"warps {a} and {b}: sync_block, or bar_sync of both"
+    assert fault.bad is not None
+    pairs = np.argwhere(fault.bad)
+    warps = ", ".join(map(str, np.unique(pairs)))
+    if (pairs[:, 0] == pairs[:, 1]).all():
+        who = f"the lanes of each of the warps {warps}: sync_warp"
+    else:
+        who = f"the warps {warps}: sync_block, or bar_sync of these"
     copied = machine.sites[fault.earlier or 0].copy
     after = "after the cp_wait that completes the copy" if copied else "between the two accesses"
     message = f"nothing orders the two accesses ({hazard})"
@@ -43,16 +49,28 @@ def _incomplete(machine: Machine, fault: Fault, state: State) -> Finding:
     first, second = _both(machine, fault, state)
     assert fault.earlier is not None
     group = int(state.group[fault.earlier])
-    newer = state.committed - 1 - group
     if group == state.committed:
         message = f"the copy may still be in flight: it was not committed ({_hazard(machine, fault)})"
         remedy = "cp_commit and then cp_wait, by the thread that issued the copy"
     else:
         message = f"the copy may still be in flight: no cp_wait covers its group ({_hazard(machine, fault)})"
-        remedy = f"cp_wait {newer} or less by the thread that issued the copy: {newer} groups are newer than its own"
+        remedy = _better_wait(state, state.committed - 1 - group)
     if first.threads != second.threads:
         remedy += ", and a rendezvous with the other thread after it"
     return Finding("incomplete copy", message, first, second, remedy)
+
+
+def _better_wait(state: State, newer: int) -> str:
+    """Which wait would complete a group that has ``newer`` later ones by now: the last executed one with a smaller
+    count, when the group was committed before it."""
+    later = 0
+    log = state.log
+    while log is not None and not isinstance(log.stmt, tir.CpWait) and later <= newer:
+        later += isinstance(log.stmt, tir.CpCommit)
+        log = log.before
+    if log is not None and isinstance(log.stmt, tir.CpWait) and later <= newer:
+        return f"cp_wait {newer - later} or less instead of {print_stmt(log.stmt)}: so many groups were newer there"
+    return f"cp_wait {newer} or less before the access, by the thread that issued the copy: {newer} groups are newer"
 
 
 def _outstanding(machine: Machine, fault: Fault, state: State) -> Finding:
@@ -143,7 +161,8 @@ def _meeting_point(
         s = _thread(a[rows[0]], wa)
         t = s if b[rows[0], wa] >> (s % 32) & 1 else _thread(b[rows[0]], wb)
     else:
-        wa, wb = (int(x) for x in np.argwhere(bad)[0])
+        pairs = np.argwhere(bad)
+        wa, wb = (int(x) for x in max(pairs, key=lambda pair: bool(pair[0] != pair[1])))  # across warps if there is one
         together = other_thread(a[:, wa], b[:, wb]) if wa == wb else (a[:, wa] != 0) & (b[:, wb] != 0)
         rows = np.flatnonzero(together)
         s = _thread(a[rows[0]], wa)

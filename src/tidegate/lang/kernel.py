@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, overload
 
-from tidegate.errors import UnknownConstant, WrongWarps
+from tidegate.errors import BadCall, NoSource, UnknownConstant, WrongWarps
 from tidegate.ir import hir
 
 if TYPE_CHECKING:
@@ -23,6 +24,9 @@ class Kernel:
     """
 
     def __init__(self, function: Callable[..., Any], warps: int = DEFAULT_WARPS) -> None:
+        if not isinstance(function, FunctionType):
+            name = getattr(function, "__name__", repr(function))
+            raise NoSource(kernel=name, reason=f"it is a {type(function).__name__}, not a function made by def")
         functools.update_wrapper(self, function)
         self.function = function
         self.name = function.__name__
@@ -75,18 +79,26 @@ class Kernel:
     def program(self, multiples: Mapping[str, int] | None = None, **given: Any) -> hir.Program:
         """The HIR for these constants and sizes. ``multiples``: what divides the sizes that are not given."""
         from tidegate.lang.parser import parse
+        from tidegate.lang.source import whole
 
         warps = given.pop("warps", self.warps)
-        if not isinstance(warps, int) or isinstance(warps, bool) or warps < 1 or warps > 32 or warps & (warps - 1):
-            power = 1 << (min(max(warps, 1), 32) - 1).bit_length() if isinstance(warps, int) else DEFAULT_WARPS
-            raise WrongWarps(self.source.span(self.source.tree), warps=warps, nearest=power)
-        sizes = {name: given.pop(name) for name in self.dims if given.get(name) is not None}
-        for name, size in sizes.items():
-            if not isinstance(size, int) or isinstance(size, bool) or size < 0:
-                raise UnknownConstant(
-                    what=f"dimension {name}={size!r} is not a size", advice="give an integer of 0 or more"
-                )
-        return parse(self.source, self.signature, self.constants(given), sizes, multiples or {}, warps)
+        count = whole(warps)
+        if count is None or count < 1 or count > 32 or count & (count - 1):
+            power = 1 << (min(max(count, 1), 32) - 1).bit_length() if count is not None else DEFAULT_WARPS
+            raise WrongWarps(self.source.header(), warps=repr(warps), nearest=power)
+        given = {name: value for name, value in given.items() if name not in self.dims or value is not None}
+        sizes = {name: _size(name, given.pop(name), 0) for name in self.dims if name in given}
+        divisors = self._multiples({} if multiples is None else multiples)
+        return parse(self.source, self.signature, self.constants(given), sizes, divisors, count)
+
+    def _multiples(self, multiples: Mapping[str, int]) -> dict[str, int]:
+        """Checked: names of dimensions and positive numbers."""
+        if not isinstance(multiples, Mapping) or not set(multiples) <= set(self.dims):
+            raise UnknownConstant(
+                what=f"multiples={multiples!r}: kernel {self.name} has the dimensions {', '.join(self.dims) or 'none'}",
+                advice="give a dictionary of dimensions, e.g. multiples={'K': 16}",
+            )
+        return {name: _size(name, value, 1) for name, value in multiples.items()}
 
     # -------------------------------------------------------------------------------------- meaning
 
@@ -124,14 +136,30 @@ class Kernel:
         call(self, arrays, given)
 
 
+def _size(name: str, value: Any, least: int) -> int:
+    """A size or multiple as an int; raises UnknownConstant."""
+    from tidegate.lang.source import whole
+
+    size = whole(value)
+    if size is None or not least <= size < 2**31:
+        raise UnknownConstant(
+            what=f"{name}={value!r} is not a size", advice=f"give an integer of {least} or more, below 2**31"
+        )
+    return size
+
+
 @overload
 def kernel(function: Callable[..., Any]) -> Kernel: ...
 @overload
 def kernel(*, warps: int = DEFAULT_WARPS) -> Callable[[Callable[..., Any]], Kernel]: ...
 
 
-def kernel(function: Callable[..., Any] | None = None, *, warps: int = DEFAULT_WARPS) -> Any:
+def kernel(function: Callable[..., Any] | None = None, *, warps: int = DEFAULT_WARPS, **unknown: Any) -> Any:
     """Makes a :class:`Kernel` of a function over tiles. ``warps``: warps per CTA unless given when compiling."""
+    if unknown:
+        raise BadCall(
+            what=f"tg.kernel has no argument {next(iter(unknown))!r}", advice="write @tg.kernel or @tg.kernel(warps=8)"
+        )
     if function is None:
         return lambda f: Kernel(f, warps)
     return Kernel(function, warps)

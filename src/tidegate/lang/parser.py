@@ -15,6 +15,7 @@ from tidegate.errors import (
     NotCarried,
     OverlappingWrites,
     ShapeMismatch,
+    UnknownName,
     UnsupportedSyntax,
     WrongDirection,
 )
@@ -24,7 +25,7 @@ from tidegate.ir.expr import Expr, Int, Sym
 from tidegate.lang import surface
 from tidegate.lang.expressions import OPERATORS, Expressions
 from tidegate.lang.scope import Gone, Scope, TileIndex
-from tidegate.lang.source import Signature, Source
+from tidegate.lang.source import RESERVED, Signature, Source, is_name, whole
 
 
 def parse(
@@ -39,7 +40,12 @@ def parse(
     dims = _dimensions(signature, constants)
     tensors = _tensors(source, signature, sizes)
     parser = _Parser(source, tensors, constants, {d: Int(sizes[d]) if d in sizes else Sym(d) for d in dims})
-    body = parser.kernel()
+    try:
+        body = parser.kernel()
+    except RecursionError:
+        raise UnsupportedSyntax(
+            source.header(), what="an expression of this depth", advice="split it into several assignments"
+        ) from None
     program = hir.Program(
         name=source.name,
         file=source.file,
@@ -63,11 +69,12 @@ def _dimensions(signature: Signature, constants: Mapping[str, Any]) -> tuple[str
         for size in kind.shape:
             if not isinstance(size, str):
                 continue
-            if not size.isidentifier() or size in constants:
+            if not is_name(size) or size in constants or any(size == other for other, _, _ in signature.tensors):
                 raise BadSignature(
                     span,
                     what=f"size {size!r} of {tensor} is not usable as a dimension's name",
-                    advice="use an identifier that is no constant of the kernel",
+                    advice="use an ASCII identifier that is no parameter of the kernel, no Python keyword and none of "
+                    + ", ".join(sorted(RESERVED)),
                 )
             names[size] = None
     return tuple(names)
@@ -80,14 +87,37 @@ def _tensors(source: Source, signature: Signature, sizes: Mapping[str, int]) -> 
             raise DtypeMismatch(
                 span, what=f"{kind.dtype!r} of {name} is no dtype", advice=f"use one of {', '.join(DTYPES)}"
             )
-        bad = [s for s in kind.shape if isinstance(s, int) and (isinstance(s, bool) or s < 1)]
+        bad = [s for s in kind.shape if isinstance(s, int) and (isinstance(s, bool) or not 0 < s < 2**31)]
         if bad:
-            raise BadSignature(span, what=f"size {bad[0]} of {name} is not positive", advice="give positive sizes")
+            raise BadSignature(
+                span, what=f"size {bad[0]} of {name} is no size", advice="give an integer from 1 to 2**31 - 1"
+            )
         shape: tuple[Expr, ...] = tuple(
             Int(s) if isinstance(s, int) else Int(sizes[s]) if s in sizes else Sym(s) for s in kind.shape
         )
         out.append(hir.Tensor(name, DTYPES[kind.dtype], shape, kind.output, span))
     return tuple(out)
+
+
+GENERAL_ADVICE = "a kernel consists of assignments and for loops over tg.grid and tg.tiles"
+
+STATEMENTS: dict[type[ast.stmt], tuple[str, str]] = {
+    ast.If: ("an 'if' statement", "choose between kernels, or use tg.maximum / tg.minimum on tiles"),
+    ast.While: ("a 'while' loop", "loop over tg.tiles(...)"),
+    ast.Return: ("a 'return' statement", "assign to a window of a tg.Out parameter"),
+    ast.Expr: ("an expression whose value is dropped", "assign the result to a name or to a window"),
+    ast.AnnAssign: ("an annotation without a value", "drop it, or assign a value"),
+    ast.FunctionDef: ("a nested function", "define compile-time helpers outside the kernel"),
+    ast.AsyncFunctionDef: ("a nested function", "define compile-time helpers outside the kernel"),
+    ast.ClassDef: ("a class", "define it outside the kernel"),
+    ast.Delete: ("a 'del' statement", "let the name be: a tile's memory is freed after its last use"),
+    ast.Import: ("an import", "import at the head of the module"),
+    ast.ImportFrom: ("an import", "import at the head of the module"),
+    ast.Break: ("a 'break' statement", "a loop always runs over all its tiles"),
+    ast.Continue: ("a 'continue' statement", "a loop always runs over all its tiles"),
+    ast.AsyncFor: ("an 'async for' loop", "loop over tg.tiles(...)"),
+    ast.AsyncWith: ("an 'async with' statement", GENERAL_ADVICE),
+}
 
 
 class _Parser:
@@ -100,7 +130,14 @@ class _Parser:
         self.expressions = Expressions(source, self.scope)
 
     def kernel(self) -> tuple[hir.Op | hir.Loop, ...]:
-        self.block(self.source.tree.body)
+        for statement in self.source.tree.body:
+            if self.scope.grid and not isinstance(statement, ast.Pass):
+                raise BadLoop(
+                    self.source.span(statement),
+                    what="a statement behind the tg.grid loop would run once, after all CTAs",
+                    advice="move it into the loop, or into a second kernel",
+                )
+            self.statement(statement)
         return tuple(self.scope.ops)
 
     def block(self, statements: list[ast.stmt]) -> None:
@@ -116,7 +153,9 @@ class _Parser:
             case ast.AugAssign(target=ast.Name() as target):
                 if type(node.op) not in OPERATORS:
                     raise UnsupportedSyntax(
-                        self.source.span(node), what="this operator", advice="use += -= *= /= on tiles"
+                        self.source.span(node),
+                        what=f"the operator in {ast.unparse(node)!r}",
+                        advice="use += -= *= /= on tiles",
                     )
                 read = ast.copy_location(ast.Name(target.id, ast.Load()), target)
                 result = ast.copy_location(ast.BinOp(read, node.op, node.value), node)
@@ -125,19 +164,22 @@ class _Parser:
                 self.loop(node)
             case ast.Pass() | ast.Expr(value=ast.Constant(value=str())):
                 pass
+            case ast.AugAssign(target=ast.Subscript() as target):
+                raise UnsupportedSyntax(
+                    self.source.span(node),
+                    what="an update of a window",
+                    advice=f"outputs are written only: keep the sum in a tile and assign it to {ast.unparse(target)}",
+                )
+            case ast.Assign():
+                raise UnsupportedSyntax(
+                    self.source.span(node), what="a chained assignment", advice="write one assignment per line"
+                )
             case _:
                 self.unsupported(node)
 
     def unsupported(self, node: ast.stmt) -> None:
-        advice = {
-            ast.If: "choose between kernels, or use tg.maximum / tg.minimum on tiles",
-            ast.While: "loop over tg.tiles(...)",
-            ast.Return: "assign to a window of a tg.Out parameter",
-            ast.Expr: "assign the result to a name or to a window",
-        }.get(type(node), "a kernel consists of assignments and for loops over tg.grid and tg.tiles")
-        dropped = isinstance(node, ast.Expr)
-        name = "an expression whose value is dropped" if dropped else f"{type(node).__name__!r} statement"
-        raise UnsupportedSyntax(self.source.span(node), what=name, advice=advice)
+        what, advice = STATEMENTS.get(type(node), (f"a {type(node).__name__.lower()!r} statement", GENERAL_ADVICE))
+        raise UnsupportedSyntax(self.source.span(node), what=what, advice=advice)
 
     # -------------------------------------------------------------------------------------- assignment
 
@@ -147,7 +189,9 @@ class _Parser:
             return
         if not isinstance(target, ast.Name):
             raise UnsupportedSyntax(
-                self.source.span(target), what="this assignment target", advice="assign to one name or to a window"
+                self.source.span(target),
+                what=f"the assignment target {ast.unparse(target)!r}",
+                advice="assign to one name or to a window",
             )
         old = self.scope.bindings.get(target.id)
         if isinstance(old, (hir.Tensor, TileIndex)):
@@ -155,12 +199,12 @@ class _Parser:
                 self.source.span(target), what=f"{target.id} names a parameter or index", advice="choose another name"
             )
         result = self.expressions.parse(value, target.id)
-        if self.scope.depth and not isinstance(old, (hir.Value, type(None), Gone)) and old != result:
+        if target.id in self.scope.outer and target.id in self.scope.constants():
             raise NotCarried(
                 self.source.span(target),
                 name=target.id,
-                what="is a compile-time value that would change from trip to trip",
-                advice="make it a tile (tg.full), or compute it from the loop index",
+                what="is a compile-time value from outside the loop, and would change from trip to trip",
+                advice="make it a tile (tg.full), or give the new value another name",
             )
         if isinstance(result, (hir.Tensor, TileIndex)):
             raise UnsupportedSyntax(
@@ -212,26 +256,53 @@ class _Parser:
 
     def tiles(self, call: ast.Call) -> tuple[Expr, int]:
         """Extent and tile size of a tg.tiles(...) call."""
-        span = self.source.span(call)
         extent_node, size_node = self.expressions.arguments(call, ("extent", "size"))
-        extent = self.expressions.extent(self.expressions.constant(extent_node, None), self.dims, span)
-        size = self.expressions.constant(size_node, None)
-        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-            raise BadLoop(span, what=f"tile size {size!r}", advice="give a positive integer")
+        extent = self.extent(extent_node)
+        given = self.expressions.constant(size_node, None)
+        size = whole(given)
+        if size is None or not 0 < size < 2**31:
+            raise BadLoop(
+                self.source.span(size_node),
+                what=f"{given!r} is no tile size",
+                advice="give a positive integer, the elements per tile",
+            )
         return extent, size
+
+    def extent(self, node: ast.expr) -> Expr:
+        """The size that tg.tiles names."""
+        span, names = self.source.span(node), ", ".join(map(repr, self.dims)) or "(this kernel names none)"
+        if isinstance(node, ast.Name) and node.id in self.dims:
+            raise UnknownName(
+                span, name=node.id, why=" as a value", advice=f"a dimension is named by a string: {node.id!r}"
+            )
+        value = self.expressions.constant(node, None)
+        if isinstance(value, str):
+            if value not in self.dims:
+                raise UnknownName(
+                    span, name=value, why=" as a dimension", advice=f"the dimensions are {names}; or give an integer"
+                )
+            return self.dims[value]
+        size = whole(value)
+        if size is None or not 0 <= size < 2**31:
+            raise BadLoop(
+                span,
+                what=f"{value!r} is no extent",
+                advice=f"tg.tiles takes a dimension's name, one of {names}, or an integer",
+            )
+        return Int(size)
 
     def grid(self, node: ast.For, call: ast.Call) -> None:
         span = self.source.span(call)
-        if self.scope.depth or self.scope.grid or self.scope.ops:
+        if self.scope.outer or self.scope.grid or self.scope.ops:
             raise BadLoop(
                 span, what="tg.grid is not the outermost statement", advice="open the kernel with its only tg.grid loop"
             )
-        targets = node.target.elts if isinstance(node.target, ast.Tuple) else [node.target]
+        targets = node.target.elts if isinstance(node.target, (ast.Tuple, ast.List)) else [node.target]
         names = [t.id for t in targets if isinstance(t, ast.Name)]
         if call.keywords or len(names) != len(targets) or len(names) != len(call.args) or not names:
             raise BadLoop(
                 span,
-                what=f"{len(call.args)} tiles for {len(targets)} index names",
+                what=f"tg.grid with {len(call.args)} axes and {len(targets)} index names",
                 advice='write: for m, n in tg.grid(tg.tiles("M", BM), tg.tiles("N", BN)):',
             )
         axes = []
@@ -244,6 +315,7 @@ class _Parser:
             self.bind_index(node, name, extent, size)
             axes.append(hir.GridAxis(name, extent, size))
         self.scope.grid = tuple(axes)
+        self.scope.outer = frozenset(self.scope.bindings)
         self.block(node.body)
 
     def bind_index(self, node: ast.For, name: str, extent: Expr, size: int) -> None:
@@ -251,6 +323,12 @@ class _Parser:
         if name in self.dims or (old is not None and not isinstance(old, Gone)):
             raise BadLoop(
                 self.source.span(node.target), what=f"the index name {name!r} is in use", advice="choose another name"
+            )
+        if not is_name(name):
+            raise BadLoop(
+                self.source.span(node.target),
+                what=f"an index cannot be named {name!r}",
+                advice=f"use an ASCII identifier other than {', '.join(sorted(RESERVED))}",
             )
         self.scope.bindings[name] = TileIndex(name, extent, size)
 
@@ -265,11 +343,11 @@ class _Parser:
         inside = {n: scope.value(n, v.dtype, v.shape) for n, v in entering.items()}
         scope.bindings.update(inside)
         outer, scope.ops = scope.ops, []
-        scope.depth += 1
+        around, scope.outer = scope.outer, frozenset(scope.bindings)
         scope.loops += 1
         loop_id = f"L{scope.loops}"
         self.block(node.body)
-        scope.depth -= 1
+        scope.outer = around
         body, scope.ops = scope.ops, outer
         carried = []
         for n, initial in entering.items():
@@ -282,8 +360,11 @@ class _Parser:
     def carry(self, node: ast.For, name: str, initial: hir.Value, inside: hir.Value, yielded: Any) -> hir.Carried:
         if not isinstance(yielded, hir.Value) or (yielded.dtype, yielded.shape) != (initial.dtype, initial.shape):
             now = f"{yielded.dtype} {yielded.shape}" if isinstance(yielded, hir.Value) else "no tile"
+            places = [n for s in node.body for n in ast.walk(s) if isinstance(n, ast.Name) and n.id == name]
+            last = max((n for n in places if isinstance(n.ctx, ast.Store)), key=lambda n: (n.lineno, n.col_offset))
             raise NotCarried(
-                self.source.span(node),
+                self.source.span(last),
+                [(self.source.span(node), "the loop")],
                 name=name,
                 what=f"enters the loop as {initial.dtype} {initial.shape} and leaves a trip as {now}",
                 advice="keep the dtype and the shape, or use another name inside the loop",
@@ -322,9 +403,33 @@ def _check_outputs(program: hir.Program) -> None:
     for tensor in program.tensors:
         if tensor.output and not any(s.window.tensor == tensor.name for s in stores):
             raise NeverWritten(tensor.span, tensor=tensor.name)
+    _same_axes(program, stores)
     for store in stores:
         indices = {a.index for a in store.window.axes}
         for axis in program.grid:
             alone = isinstance(axis.extent, Int) and axis.extent.value <= axis.size
             if axis.index not in indices and not alone:
-                raise OverlappingWrites(store.span, tensor=store.window.tensor, index=axis.index)
+                raise OverlappingWrites(
+                    store.span,
+                    what=f"the window written to {store.window.tensor} does not depend on the grid index {axis.index}, "
+                    "so CTAs that differ in it collide",
+                    advice=f"index {store.window.tensor} with {axis.index}, or turn that grid axis into a loop inside "
+                    "the kernel",
+                )
+
+
+def _same_axes(program: hir.Program, stores: list[hir.Store]) -> None:
+    """All stores to an output put each grid index on the same axis: else one CTA writes what another does."""
+    grid = {a.index for a in program.grid}
+    first: dict[str, hir.Store] = {}
+    for store in stores:
+        other = first.setdefault(store.window.tensor, store)
+        for mine, theirs in zip(store.window.axes, other.window.axes, strict=True):
+            if mine.index != theirs.index and {mine.index, theirs.index} & grid:
+                index = mine.index if mine.index in grid else theirs.index
+                raise OverlappingWrites(
+                    store.span,
+                    [(other.span, "the other window")],
+                    what=f"two windows of {store.window.tensor} use the grid index {index} on different axes",
+                    advice="index every window of an output with the same grid indices",
+                )

@@ -33,12 +33,13 @@ Binding = hir.Value | TileIndex | hir.Tensor | Gone | object
 
 @dataclass
 class Scope:
-    """The mutable state of one parse: bindings, the op list of the open block, and counters for unique ids."""
+    """The mutable state of one parse: bindings, the op list of the open block, the names bound before the innermost
+    open loop (and before the grid), and counters for unique ids."""
 
     bindings: dict[str, Binding]
     ops: list[hir.Op | hir.Loop] = field(default_factory=list)
     grid: tuple[hir.GridAxis, ...] = ()
-    depth: int = 0
+    outer: frozenset[str] = frozenset()
     values: int = 0
     loops: int = 0
 

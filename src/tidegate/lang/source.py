@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import builtins
 import inspect
+import keyword
+import numbers
 from collections import ChainMap
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -94,6 +96,19 @@ class Signature:
 
 REQUIRED = inspect.Parameter.empty
 
+RESERVED = frozenset({"self", "target", "plan", "share", "multiples", "warps"})
+"""Keyword arguments of compile, which no constant and no dimension may be named after."""
+
+
+def is_name(text: str) -> bool:
+    """May a parameter, dimension or index have this name? It goes into TIR and CUDA text, and into keyword arguments."""
+    return text.isascii() and text.isidentifier() and not keyword.iskeyword(text) and text not in RESERVED
+
+
+def whole(value: object) -> int | None:
+    """The value as an int if it is a whole number (NumPy's count, bool does not), else None."""
+    return int(value) if isinstance(value, numbers.Integral) and not isinstance(value, bool) else None
+
 
 def signature(source: Source, function: Callable[..., Any]) -> Signature:
     """Reads the parameters; raises BadSignature."""
@@ -106,17 +121,25 @@ def signature(source: Source, function: Callable[..., Any]) -> Signature:
                 advice="list the tensors and the keyword-only constants",
             )
     tensors = []
-    for argument in (*arguments.posonlyargs, *arguments.args):
+    positional, keywords = (*arguments.posonlyargs, *arguments.args), arguments.kwonlyargs
+    for argument in (*positional, *keywords):
+        if not is_name(argument.arg) and (argument.arg != "self" or argument in keywords):
+            raise BadSignature(
+                source.span(argument),
+                what=f"a parameter cannot be named {argument.arg!r}",
+                advice=f"use an ASCII identifier other than {', '.join(sorted(RESERVED))}",
+            )
+    if arguments.defaults:
+        raise BadSignature(
+            source.span(arguments.defaults[0]),
+            what=f"tensor parameter {positional[-len(arguments.defaults)].arg!r} has a default value",
+            advice="put compile-time constants behind a '*', as keyword-only parameters",
+        )
+    for argument in positional:
         span = source.span(argument)
         kind = _annotation(source, argument, function.__annotations__.get(argument.arg), span)
         tensors.append((argument.arg, kind, span))
     parameters = inspect.signature(function).parameters
-    for name, parameter in parameters.items():
-        if parameter.kind is not parameter.KEYWORD_ONLY and parameter.default is not REQUIRED:
-            raise BadSignature(
-                what=f"tensor parameter {name!r} has a default value",
-                advice="put compile-time constants behind a '*', as keyword-only parameters",
-            )
     constants = tuple(
         (name, parameter.default) for name, parameter in parameters.items() if parameter.kind is parameter.KEYWORD_ONLY
     )
@@ -124,13 +147,14 @@ def signature(source: Source, function: Callable[..., Any]) -> Signature:
 
 
 def _annotation(source: Source, argument: ast.arg, value: Any, span: Span) -> TensorType:
-    if isinstance(value, str):
-        try:
-            value = eval(value, dict(source.names))
-        except TidegateError as error:
-            raise type(error)(span, (), **error.fields) from None
-        except Exception:
-            value = None
+    for _ in range(2):  # a string under `from __future__ import annotations` is one of a string
+        if isinstance(value, str):
+            try:
+                value = eval(value, dict(source.names))
+            except TidegateError as error:
+                raise type(error)(span, (), **error.fields) from None
+            except Exception:
+                value = None
     if not isinstance(value, TensorType):
         raise BadSignature(
             span,
@@ -142,8 +166,8 @@ def _annotation(source: Source, argument: ast.arg, value: Any, span: Span) -> Te
 
 def evaluate(source: Source, node: ast.expr, constants: Mapping[str, Any]) -> Any:
     """The compile-time value of an expression; raises UnknownName or CompileTimeFailure at its place."""
-    code = compile(ast.fix_missing_locations(ast.Expression(node)), source.file, "eval")
     try:
+        code = compile(ast.fix_missing_locations(ast.Expression(node)), source.file, "eval")
         return eval(code, {**source.names, **constants})
     except TidegateError as error:
         raise type(error)(source.span(node), error.related, **error.fields) from None
@@ -151,7 +175,7 @@ def evaluate(source: Source, node: ast.expr, constants: Mapping[str, Any]) -> An
         raise UnknownName(
             source.span(node), name=error.name, why="", advice="define it before, or make it a keyword-only constant"
         ) from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise CompileTimeFailure(
             source.span(node), expression=ast.unparse(node), exception=f"{type(error).__name__}: {error}"
         ) from None

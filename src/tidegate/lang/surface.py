@@ -27,7 +27,7 @@ class _Annotation:
 
     def __getitem__(self, items: Any) -> TensorType:
         parts = items if isinstance(items, tuple) else (items,)
-        *shape, dtype = parts
+        *shape, dtype = parts or (None,)
         if not shape or not isinstance(dtype, str) or not all(isinstance(s, (str, int)) for s in shape):
             raise BadSignature(
                 what=f"tg.{self._name}[...] takes the sizes and then the dtype, not {items!r}",

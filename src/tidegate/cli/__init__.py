@@ -1,0 +1,24 @@
+"""The command line: ``tidegate run | plan | explain | tir | cuda | smem | check | errors``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the command line; leaves by SystemExit: 0 agreed, 1 mismatch or not safe, 2 refused or wrong usage."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        if given == ["--version"]:  # without the libraries that the commands need
+            from tidegate import __version__
+
+            print(f"tidegate {__version__}")
+            raise SystemExit(0)
+        from tidegate.cli.app import app
+
+        app(args=given, prog_name="tidegate")
+    except KeyboardInterrupt:
+        raise SystemExit(INTERRUPTED) from None

@@ -1,0 +1,200 @@
+"""The commands; each is a few lines around what the other rooms do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any
+
+import typer
+
+from tidegate.cli.files import Chosen, is_tir, kernel_of_tir, kernels_of
+from tidegate.cli.options import Options, compile_kernel, compiled, settings_for, settings_of
+from tidegate.cli.terminal import print_json, progress, reporting, show
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    help="Plans, checks, simulates and compiles asynchronous GPU tile kernels.",
+    epilog="Exit status: 0 everything agreed; 1 a mismatch, or not shown to be safe; 2 refused, or wrong usage.",
+)
+
+File = Annotated[str, typer.Argument(metavar="FILE[:KERNEL]", help="A Python file; all its kernels, or the one named.")]
+AnyFile = Annotated[
+    str, typer.Argument(metavar="FILE[:KERNEL]", help="A Python file (all kernels, or the one named), or a .tir file.")
+]
+Target = Annotated[str | None, typer.Option("--target", metavar="T", help="e.g. h200; default: the GPU here.")]
+Plan = Annotated[str | None, typer.Option("--plan", metavar="P", help="A plan producer, or a saved plan.")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="A constant, a size, or warps. May be repeated."),
+]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Draws inputs and interleavings.")]
+Json = Annotated[bool, typer.Option("--json", help="Machine readable output.")]
+
+
+@app.callback()
+def _root(
+    version: Annotated[bool, typer.Option("--version", is_eager=True, help="Show the version and exit.")] = False,
+) -> None:
+    if version:
+        from tidegate import __version__
+
+        print(f"tidegate {__version__}")
+        raise typer.Exit
+
+
+def _options(target: str | None, plan: str | None, settings: list[str] | None) -> Options:
+    return Options(target, plan, settings_of(settings or ()))
+
+
+def _emit(named: bool, items: Iterable[Any], as_json: bool, data: Callable[[Any], Any], text: Callable[[Any], str]) -> None:
+    """One object for a kernel that was named, else a list; or texts, a blank line between them."""
+    if as_json:
+        found = [data(item) for item in items]
+        print_json(found[0] if named else found)
+        return
+    for number, item in enumerate(items):
+        show(("\n" if number else "") + text(item).rstrip("\n"))
+
+
+@app.command()
+def run(
+    file: File, target: Target = None, plan: Plan = None, set_: Set = None, seed: Seed = 0, as_json: Json = False
+) -> None:
+    """Plan, check, simulate against the plain program, and run on the GPU where there is one."""
+    with reporting(as_json):
+        from tidegate.cli.trial import agreed, trial
+        from tidegate.explain.summary import summary
+
+        chosen = kernels_of(file)
+        results = []
+        for item in compiled(chosen, _options(target, plan, set_)):
+            results.append(trial(item, chosen.inputs, seed, progress))
+            if not as_json:
+                show(("\n" if len(results) > 1 else "") + summary(results[-1]))
+        if as_json:
+            print_json(results)
+        if not all(map(agreed, results)):
+            raise SystemExit(1)
+
+
+@app.command("plan")
+def plan_(
+    file: File, target: Target = None, plan: Plan = None, set_: Set = None, seed: Seed = 0, as_json: Json = False
+) -> None:
+    """Show the plan; with --json, one that --plan reads back."""
+    with reporting(as_json):
+        chosen = kernels_of(file)
+        items = compiled(chosen, _options(target, plan, set_))
+        _emit(chosen.named, items, as_json, lambda c: c.plan.to_json(), lambda c: str(c.plan))
+
+
+@app.command()
+def explain(
+    file: File, target: Target = None, plan: Plan = None, set_: Set = None, seed: Seed = 0, as_json: Json = False
+) -> None:
+    """Say for every sync what it protects and what breaks without it."""
+    with reporting(as_json):
+        from tidegate.explain.syncs import explanation, render
+
+        chosen = kernels_of(file)
+        items = compiled(chosen, _options(target, plan, set_))
+        _emit(
+            chosen.named,
+            items,
+            as_json,
+            lambda c: explanation(c.plan, c.legal).to_json(),
+            lambda c: render(explanation(c.plan, c.legal)),
+        )
+
+
+@app.command()
+def tir(
+    file: AnyFile, target: Target = None, plan: Plan = None, set_: Set = None, seed: Seed = 0, as_json: Json = False
+) -> None:
+    """Show the explicit program that is checked, simulated and emitted."""
+    with reporting(as_json):
+        from tidegate.ir.text import print_kernel
+
+        named, kernels = _lowered(file, _options(target, plan, set_))
+        _emit(named, kernels, as_json, lambda k: _text(k, print_kernel(k)), print_kernel)
+
+
+@app.command()
+def cuda(
+    file: AnyFile, target: Target = None, plan: Plan = None, set_: Set = None, seed: Seed = 0, as_json: Json = False
+) -> None:
+    """Show the CUDA C++ text."""
+    with reporting(as_json):
+        from tidegate.emit import emit
+
+        named, kernels = _lowered(file, _options(target, plan, set_))
+        _emit(named, kernels, as_json, lambda k: _text(k, emit(k)), emit)
+
+
+@app.command()
+def smem(
+    file: File, target: Target = None, plan: Plan = None, set_: Set = None, seed: Seed = 0, as_json: Json = False
+) -> None:
+    """Show where every buffer lies in shared memory, and how many stages would fit."""
+    with reporting(as_json):
+        chosen = kernels_of(file)
+        items = _memory(chosen, _options(target, plan, set_))
+        _emit(chosen.named, items, as_json, lambda m: m.to_json(), str)
+
+
+@app.command()
+def check(
+    file: AnyFile, target: Target = None, plan: Plan = None, set_: Set = None, seed: Seed = 0, as_json: Json = False
+) -> None:
+    """Ask the independent checker whether every access is ordered, for every size and timing."""
+    with reporting(as_json):
+        named, kernels = _lowered(file, _options(target, plan, set_))
+        verdicts = []
+        for kernel in kernels:
+            with progress(f"{kernel.name}: check"):
+                from tidegate.check import check as verdict_of
+
+                verdicts.append(verdict_of(kernel))
+        _emit(named, verdicts, as_json, lambda v: v.to_json(), str)
+        if not all(v.safe for v in verdicts):
+            raise SystemExit(1)
+
+
+@app.command()
+def errors(
+    code: Annotated[str | None, typer.Argument(metavar="[CODE]", help="e.g. TG401; default: list all.")] = None,
+    as_json: Json = False,
+) -> None:
+    """List the errors, or explain one."""
+    with reporting(as_json):
+        from tidegate.explain.errors import entries, entry, listing
+
+        if code is None:
+            print_json([e.to_json() for e in entries()]) if as_json else show(listing())
+        else:
+            print_json(entry(code).to_json()) if as_json else show(str(entry(code)))
+
+
+def _lowered(file: str, options: Options) -> tuple[bool, Iterable[Any]]:
+    """TIR kernels, and whether a single one was named."""
+    if is_tir(file):
+        return True, [kernel_of_tir(file)]
+    chosen = kernels_of(file)
+    return chosen.named, (c.kernel for c in compiled(chosen, options))
+
+
+def _memory(chosen: Chosen, options: Options) -> Iterable[Any]:
+    """Memory reports: without a plan, from the allocation alone."""
+    given = settings_for(chosen, options.settings)
+    for kernel in chosen.kernels:
+        if options.plan is None:
+            yield kernel.smem(options.target, **given[kernel.name])
+        else:
+            yield compile_kernel(kernel, options, given[kernel.name]).smem
+
+
+def _text(kernel: Any, text: str) -> dict[str, str]:
+    return {"kernel": kernel.name, "target": kernel.target, "text": text}

@@ -1,0 +1,317 @@
+"""One kernel, tried: checked, simulated against the plain program, and run on the GPU where there is one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from tidegate.cli.files import describe, place_of
+from tidegate.errors import BadInputs, NoCompiler, TidegateError
+from tidegate.ir import hir
+from tidegate.ir.expr import Expr, Sym, evaluate, symbols
+from tidegate.ops import plain
+from tidegate.runtime import device as devices
+from tidegate.runtime.compiled import Compiled
+
+COMPLETIONS = ("late", "early", "random")
+MOST_BYTES = 2**32
+"""All arrays of a trial together: beyond this neither the plain program nor the simulator would ever end."""
+
+Progress = Callable[[str], AbstractContextManager[None]]
+
+
+def trial(compiled: Compiled, own: Any, seed: int, progress: Progress) -> dict[str, Any]:
+    """Everything that was found out, as plain data. ``own``: the file's ``inputs``."""
+    name = compiled.name
+    sizes = default_sizes(compiled)
+    inputs = draw(compiled, own, sizes, seed)
+    sizes = sizes_of(compiled, inputs, sizes)
+    arrays = {**inputs, **outputs(compiled, sizes)}
+    compiled.fits(tuple(arrays[t.name] for t in compiled.program.tensors))
+    with progress(f"{name}: plain program"):
+        wanted = {n: a.copy() for n, a in arrays.items()}
+        plain.run(compiled.program, [wanted[t.name] for t in compiled.program.tensors])
+        bounds = plain.rounding_bound(compiled.program, arrays)
+    with progress(f"{name}: check"):
+        verdict = compiled.check()
+    runs = []
+    for completion in COMPLETIONS:
+        with progress(f"{name}: simulation, completion {completion}"):
+            runs.append(simulated(compiled, arrays, wanted, bounds, completion, seed))
+    with progress(f"{name}: compile"):
+        built = compile_cuda(compiled)
+    with progress(f"{name}: GPU"):
+        gpu = on_gpu(compiled, arrays, wanted, bounds) if built else None
+    return {
+        **head(compiled),
+        "sizes": sizes,
+        "seed": seed,
+        "verdict": verdict.status,
+        "scope": verdict.scope,
+        "findings": [str(f) for f in verdict.findings],
+        "not_proved_because": verdict.reason or None,
+        "matches_plain": all(r["ok"] and r["matches"] for r in runs),
+        "max_rel_error": max(r["max_rel_error"] for r in runs),
+        "simulations": runs,
+        "smem_bytes": compiled.plan.smem_bytes,
+        "smem_capacity": compiled.smem.capacity,
+        "gpu": gpu,
+        "syncs": [sync_row(s) for s in compiled.plan.syncs],
+        "timings": timings(compiled, built),
+    }
+
+
+def agreed(result: Mapping[str, Any]) -> bool:
+    """Safe, and equal to the plain program wherever it ran."""
+    gpu = result["gpu"]
+    return result["verdict"] == "safe" and result["matches_plain"] and (gpu is None or gpu["matches"])
+
+
+def head(compiled: Compiled) -> dict[str, Any]:
+    return {
+        "kernel": compiled.name,
+        "file": compiled.program.file,
+        "line": compiled.program.span.line,
+        "target": compiled.target.name,
+        "plan": compiled.plan.producer,
+        "warps": compiled.program.warps,
+        "constants": {n: v if isinstance(v, (int, float, str)) else str(v) for n, v in compiled.program.constants},
+    }
+
+
+def sync_row(sync: Any) -> dict[str, Any]:
+    return {
+        "id": sync.id,
+        "kind": sync.kind.value,
+        "place": sync.place,
+        "participants": sync.participants,
+        "count_or_phase": sync.phase if sync.count is None else sync.count,
+        "protects": list(sync.protects),
+        "reason": sync.reason,
+    }
+
+
+def timings(compiled: Compiled, built: bool) -> dict[str, float | None]:
+    """Milliseconds per stage; legalisation counts as analysis, lowering as emission."""
+    spent = compiled.timings.spent
+    rows = {
+        "parse": ("parse",),
+        "analyse": ("legalise", "analyse"),
+        "plan": ("plan",),
+        "emit": ("lower", "emit"),
+        "compile": ("compile",),
+    }
+    found: dict[str, float | None] = {
+        row: round(sum(spent.get(part, 0.0) for part in parts), 3) for row, parts in rows.items()
+    }
+    return found if built else {**found, "compile": None}
+
+
+# ---------------------------------------------------------------------------------------------- sizes and arrays
+
+
+def default_sizes(compiled: Compiled) -> dict[str, int]:
+    """Sizes that show the edges: each run-time dimension is a little more than its tile (in a loop over a ring of S
+    stages, than S tiles), and no multiple of the tile where what the kernel relies on allows that."""
+    sizes = dict(compiled.program.sizes)
+    uses = list(_uses(compiled.program))
+    for dim in compiled.legal.dims:
+        if dim.name in sizes:
+            continue
+        mine = [(tile, tiles) for extent, tile, tiles in uses if dim.name in symbols(extent)]
+        tile, tiles = max(mine, key=lambda u: u[0] * u[1], default=(1, 1))
+        unit = dim.multiple
+        size = -(-(tile * tiles + max(tile // 8, 1)) // unit) * unit
+        if size % tile == 0 and tile > unit:
+            size += unit
+        sizes[dim.name] = size
+    return {d: sizes[d] for d in compiled.program.dims}
+
+
+def _uses(program: hir.Program) -> Iterator[tuple[Expr, int, int]]:
+    """Extent, tile size and the least number of full tiles, of every grid axis and loop."""
+    for axis in program.grid:
+        yield axis.extent, axis.size, 1
+    for node in hir.walk(program.body):
+        if isinstance(node, hir.Loop):
+            stages = [op.stages for op in hir.walk(node.body) if isinstance(op, hir.Load)]
+            yield node.extent, node.size, max([1, *stages])
+
+
+def draw(compiled: Compiled, own: Any, sizes: Mapping[str, int], seed: int) -> dict[str, np.ndarray]:
+    """The input arrays: the file's own, or standard normal numbers."""
+    rng = np.random.default_rng(seed)
+    given = _own(compiled, own, rng, dict(sizes)) if own is not None else {}
+    wanted = [t for t in compiled.program.tensors if not t.output]
+    if extra := sorted(set(given) - {t.name for t in wanted}):
+        raise _bad(compiled, f"inputs gives {extra[0]!r}", f"the inputs are {', '.join(t.name for t in wanted)}")
+    for tensor in wanted:
+        if tensor.name not in given:
+            shape = _shape(compiled, tensor, sizes)
+            given[tensor.name] = rng.standard_normal(shape, np.float32).astype(tensor.dtype.numpy)
+    _bounded(compiled, sum(a.nbytes for a in given.values()))
+    return {t.name: given[t.name] for t in wanted}
+
+
+def _own(compiled: Compiled, own: Any, rng: np.random.Generator, sizes: dict[str, int]) -> dict[str, np.ndarray]:
+    """What the file's ``inputs`` gives for this kernel, in the parameters' dtypes."""
+    advice = "inputs is a dict, or a function (kernel_name, rng, sizes), of arrays by parameter name"
+    try:
+        found = own(compiled.name, rng, sizes) if callable(own) else own
+    except TidegateError:
+        raise
+    except Exception as error:
+        raise BadInputs(
+            place_of(error, compiled.program.file),
+            kernel=compiled.name,
+            what=f"inputs raised {describe(error)}",
+            advice=advice,
+        ) from None
+    if found is None:
+        return {}
+    if not isinstance(found, Mapping):
+        raise _bad(compiled, f"inputs gives a {type(found).__name__}", advice)
+    dtypes = {t.name: t.dtype.numpy for t in compiled.program.tensors}
+    arrays = {}
+    for name, value in found.items():
+        try:
+            arrays[str(name)] = np.asarray(value).astype(dtypes.get(name, np.float32))
+        except (TypeError, ValueError) as error:
+            raise _bad(compiled, f"inputs gives something for {name!r} that is no array ({error})", advice) from None
+    return arrays
+
+
+def sizes_of(compiled: Compiled, inputs: Mapping[str, np.ndarray], sizes: Mapping[str, int]) -> dict[str, int]:
+    """The sizes that the inputs have; where they tell nothing, the defaults."""
+    found = dict(sizes)
+    for tensor in compiled.program.tensors:
+        array = inputs.get(tensor.name)
+        if array is not None and array.ndim == len(tensor.shape):
+            found |= {e.name: int(n) for e, n in zip(tensor.shape, array.shape, strict=True) if isinstance(e, Sym)}
+    return found
+
+
+def outputs(compiled: Compiled, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
+    """Output arrays full of NaN: what nobody writes shows."""
+    found = {}
+    for tensor in compiled.program.tensors:
+        if tensor.output:
+            found[tensor.name] = np.full(_shape(compiled, tensor, sizes), np.nan, tensor.dtype.numpy)
+    return found
+
+
+def _shape(compiled: Compiled, tensor: hir.Tensor, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    shape = tuple(evaluate(e, sizes) for e in tensor.shape)
+    _bounded(compiled, prod(shape) * tensor.dtype.size)
+    return shape
+
+
+def _bounded(compiled: Compiled, size: int) -> None:
+    if size > MOST_BYTES:
+        raise _bad(
+            compiled, f"the arrays would hold {size} bytes, more than a trial takes", "give smaller sizes by --set"
+        )
+
+
+def _bad(compiled: Compiled, what: str, advice: str) -> BadInputs:
+    return BadInputs(kernel=compiled.name, what=what, advice=advice)
+
+
+# ---------------------------------------------------------------------------------------------- comparison
+
+
+def compare(got: np.ndarray, wanted: np.ndarray, bound: np.ndarray) -> tuple[bool, float]:
+    """Whether every element is within its rounding bound (bit equal where that is 0; NaN equals NaN), and the largest
+    relative error.
+
+    Errors are relative to the element or, for elements below that, to the root mean square of ``wanted``; an element
+    that is not finite on one side only counts as the largest float.
+    """
+    bits = np.dtype(f"u{wanted.itemsize}")
+    same = (got.view(bits) == wanted.view(bits)) | (np.isnan(got) & np.isnan(wanted))
+    if same.all():
+        return True, 0.0
+    a, b = got.astype(np.float64), wanted.astype(np.float64)
+    with np.errstate(all="ignore"):
+        difference = np.where(same, 0.0, np.abs(a - b))
+        matches = bool((same | ((bound > 0) & (difference <= bound))).all())
+        finite = np.abs(b[np.isfinite(b)])
+        typical = float(np.sqrt(np.mean(finite**2))) if finite.size else 0.0
+        scale = np.maximum(np.abs(b), max(typical, sys.float_info.min))
+        relative = np.nan_to_num(difference / scale, nan=np.inf)
+    return matches, min(float(relative.max()), sys.float_info.max)
+
+
+def _compare_all(
+    got: Mapping[str, np.ndarray], wanted: Mapping[str, np.ndarray], bounds: Mapping[str, np.ndarray]
+) -> tuple[bool, float]:
+    found = [compare(got[name], wanted[name], bounds[name]) for name in bounds]
+    return all(f[0] for f in found), max((f[1] for f in found), default=0.0)
+
+
+def simulated(
+    compiled: Compiled,
+    arrays: Mapping[str, np.ndarray],
+    wanted: Mapping[str, np.ndarray],
+    bounds: Mapping[str, np.ndarray],
+    completion: str,
+    seed: int,
+) -> dict[str, Any]:
+    """One simulation, compared."""
+    got = {n: a.copy() for n, a in arrays.items()}
+    result = compiled.simulate(*(got[t.name] for t in compiled.program.tensors), completion=completion, seed=seed)
+    matches, error = _compare_all(got, wanted, bounds)
+    return {
+        "completion": completion,
+        "ok": result.ok,
+        "matches": matches,
+        "max_rel_error": error,
+        "faults": [str(r) for r in result.reports],
+    }
+
+
+# ---------------------------------------------------------------------------------------------- GPU
+
+
+def compile_cuda(compiled: Compiled) -> bool:
+    """Whether there is machine code; the text is made in any case."""
+    assert compiled.cuda is not None
+    try:
+        return compiled.cubin is not None
+    except NoCompiler:
+        return False
+
+
+def on_gpu(
+    compiled: Compiled,
+    arrays: Mapping[str, np.ndarray],
+    wanted: Mapping[str, np.ndarray],
+    bounds: Mapping[str, np.ndarray],
+) -> dict[str, Any] | None:
+    """Runs it on this machine's GPU; None where there is none that runs this code."""
+    import time
+
+    device = devices.available()
+    if device is None or not device.runs(compiled.target.arch):
+        return None
+    got = {n: a.copy() for n, a in arrays.items()}
+    ordered = [got[t.name] for t in compiled.program.tensors]
+    compiled(*ordered)  # loads the code
+    start = time.perf_counter()
+    compiled(*ordered)
+    spent = (time.perf_counter() - start) * 1e3
+    matches, error = _compare_all(got, wanted, bounds)
+    return {
+        "name": device.name,
+        "arch": device.arch,
+        "matches": matches,
+        "max_rel_error": error,
+        "call_ms": round(spent, 3),  # with the copies to and from the device
+        "registers": compiled.cubin.registers,
+        "spill_bytes": compiled.cubin.spills,
+    }

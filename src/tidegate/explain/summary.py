@@ -1,0 +1,82 @@
+"""One page about one trial of a kernel."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+WIDTH = 120
+FAULTS = 3
+"""Faults shown per simulation; the JSON form has them all."""
+
+
+def summary(result: Mapping[str, Any]) -> str:
+    """The page; ``result`` is an object of ``tidegate run --json``."""
+    rows: list[tuple[str, str]] = [
+        ("target", f"{result['target']}, {_count(result['warps'], 'warp')}{_settings(result['constants'], '; ')}"),
+        ("plan", f"{result['plan']}, {_count(len(result['syncs']), 'sync')}"),
+        ("memory", f"{result['smem_bytes']} of {result['smem_capacity']} bytes of shared memory"),
+        ("check", f"{result['verdict'].upper()}: {result['scope']}"),
+        *(("", line) for finding in result["findings"] for line in finding.splitlines()),
+        *((("", f"because {result['not_proved_because']}"),) if result["not_proved_because"] else ()),
+        *_simulations(result),
+        ("GPU", _gpu(result["gpu"])),
+        ("time", _times(result["timings"])),
+    ]
+    lines = [f"{result['kernel']} ({result['file']}:{result['line']})"]
+    for label, text in rows:
+        lines += _wrapped(f"  {label:<10} ", text)
+    if result["syncs"]:
+        lines.append("  syncs")
+    for sync in result["syncs"]:
+        count = "" if sync["count_or_phase"] is None else f" {sync['count_or_phase']}"
+        lines += _wrapped(f"    {sync['id']:<4} {sync['kind'] + count:<18} {sync['participants']:<12} ", sync["reason"])
+    return "\n".join(lines)
+
+
+def _wrapped(head: str, text: str) -> list[str]:
+    return textwrap.wrap(
+        text, WIDTH, initial_indent=head, subsequent_indent=" " * len(head), break_long_words=False
+    ) or [head.rstrip()]
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
+def _settings(values: Mapping[str, Any], head: str = "") -> str:
+    return head + ", ".join(f"{n}={v}" for n, v in values.items()) if values else ""
+
+
+def _simulations(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    sizes = _settings(result["sizes"]) or "fixed sizes"
+    for number, run in enumerate(result["simulations"]):
+        good = run["ok"] and run["matches"]
+        word = "agrees with the plain program" if good else "MISMATCH with the plain program"
+        if run["matches"] and not run["ok"]:
+            word = "MISMATCH: right numbers, but faults on the way"
+        yield "simulation" if not number else "", f"{run['completion']}: {word}, {_error(run)}; {sizes}"
+        for fault in run["faults"][:FAULTS]:
+            yield "", f"  {fault}"
+        if len(run["faults"]) > FAULTS:
+            yield "", f"  and {len(run['faults']) - FAULTS} more faults"
+
+
+def _error(run: Mapping[str, Any]) -> str:
+    return f"largest relative error {run['max_rel_error']:.2g}" if run["max_rel_error"] else "every bit"
+
+
+def _gpu(gpu: Mapping[str, Any] | None) -> str:
+    if gpu is None:
+        return "none here that runs this target"
+    word = "agrees with the plain program" if gpu["matches"] else "MISMATCH with the plain program"
+    return (
+        f"{gpu['name']}: {word}, {_error(gpu)}; {gpu['call_ms']:.3g} ms per call with copies to and from the device, "
+        f"{gpu['registers']} registers per thread"
+    )
+
+
+def _times(timings: Mapping[str, float | None]) -> str:
+    parts = [f"{stage} {spent:.1f}" for stage, spent in timings.items() if spent is not None]
+    return ", ".join(parts) + " ms" + ("; not compiled, NVRTC is not installed" if None in timings.values() else "")

@@ -1,0 +1,47 @@
+"""Kernels with schedules that the examples do not have."""
+
+import tidegate as tg
+from tidegate import cuda
+
+
+@tg.kernel(warps=4)
+def unequal(a: tg.Tensor["M", "K", "bf16"], b: tg.Tensor["K", "N", "bf16"], c: tg.Out["M", "N", "f32"]):
+    for m, n in tg.grid(tg.tiles("M", 64), tg.tiles("N", 64)):
+        acc = tg.zeros((64, 64))
+        for k in tg.tiles("K", 32):
+            x = tg.load(a[m, k], by=cuda.cp_async(), stages=4)
+            y = tg.load(b[k, n], by=cuda.cp_async(), stages=2)
+            acc = tg.dot(x, y, acc)
+        c[m, n] = acc
+
+
+@tg.kernel(warps=4)
+def mixed(a: tg.Tensor["M", "K", "bf16"], b: tg.Tensor["K", "N", "bf16"], c: tg.Out["M", "N", "f32"]):
+    for m, n in tg.grid(tg.tiles("M", 64), tg.tiles("N", 64)):
+        acc = tg.zeros((64, 64))
+        for k in tg.tiles("K", 32):
+            x = tg.load(a[m, k], by=cuda.cp_async())
+            y = tg.load(b[k, n], by=cuda.cp_async(), stages=3)
+            acc = tg.dot(x, y, acc)
+        c[m, n] = acc
+
+
+@tg.kernel(warps=4)
+def narrow(a: tg.Tensor["M", 8, "f32"], b: tg.Out[8, "M", "f32"]):
+    """A tile of 64 elements: two of the four warps have work."""
+    for m in tg.tiles("M", 8):
+        t = tg.load(a[m, :], by=cuda.cp_async(bytes=4))
+        b[:, m] = t.T
+
+
+@tg.kernel(warps=4)
+def siblings(a: tg.Tensor["M", "N", "f32"], b: tg.Out["N", "M", "f32"], c: tg.Out["N", "M", "f32"]):
+    """Two loops whose tiles share bytes, copied with different thread maps."""
+    for m in tg.tiles("M", 32):
+        for n in tg.tiles("N", 32):
+            t = tg.load(a[m, n], by=cuda.cp_async(), stages=2)
+            b[n, m] = t.T
+    for m2 in tg.tiles("M", 32):
+        for n2 in tg.tiles("N", 32):
+            u = tg.load(a[m2, n2], by=cuda.cp_async(bytes=4), stages=2)
+            c[n2, m2] = u.T + 1.0

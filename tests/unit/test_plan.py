@@ -1,0 +1,151 @@
+"""Plans: what producers decide, saving and loading, and validation of what is loaded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import scheduled
+from kernels import example
+
+from tidegate.errors import PlanFormat, PlanRejected
+from tidegate.plan.file import from_json, load
+from tidegate.plan.plan import AsyncPlan, Sync, SyncKind
+
+
+def plan_of(file: str, kernel: str, **options: Any) -> AsyncPlan:
+    return getattr(example(file), kernel).compile(target="h200", **options).plan
+
+
+def kinds(plan: AsyncPlan) -> list[str]:
+    return [s.kind.value for s in plan.syncs]
+
+
+def test_thread_private_staging_needs_one_commit_and_one_wait_per_loop() -> None:
+    plan = plan_of("row_stage", "row_stage")
+    assert kinds(plan) == ["cp.async commit", "cp.async wait"] * 2
+
+
+@pytest.mark.parametrize(("warps", "kind"), [(1, "warp sync"), (4, "block barrier")])
+@pytest.mark.parametrize("producer", ["in_order", "multistage"])
+def test_transpose_syncs_the_smallest_group(warps: int, kind: str, producer: str) -> None:
+    single = plan_of("transpose", "transpose", warps=warps, plan=producer)
+    assert kinds(single).count(kind) == 2
+    assert sum(s.kind.rendezvous for s in single.syncs) == 2
+    ring = plan_of("transpose", "transpose", warps=warps, plan=producer, STAGES=2)
+    assert [s.kind.value for s in ring.syncs if s.kind.rendezvous] == [kind]
+
+
+@pytest.mark.parametrize("stages", [2, 3, 4])
+def test_a_ring_needs_one_barrier_per_trip_and_waits_for_all_but_the_newest_groups(stages: int) -> None:
+    plan = plan_of("gemm", "gemm_v2", STAGES=stages)
+    assert [s.kind for s in plan.syncs if s.kind.rendezvous] == [SyncKind.BLOCK]
+    assert [s.count for s in plan.syncs if s.kind is SyncKind.COPY_WAIT] == [stages - 2]
+    assert sum(s.kind is SyncKind.COPY_COMMIT for s in plan.syncs) == stages
+    assert plan.schedule[0].ahead == (("x", stages - 1), ("y", stages - 1))
+
+
+def test_unequal_rings_wait_for_the_shallow_one() -> None:
+    plan = scheduled.unequal.compile(target="h200").plan
+    assert [s.count for s in plan.syncs if s.kind is SyncKind.COPY_WAIT] == [0]
+    assert [(c.depth, c.ahead) for c in plan.channels] == [(4, 3), (2, 1)]
+
+
+def test_an_in_order_copy_beside_a_ring_does_not_drain_it() -> None:
+    plan = scheduled.mixed.compile(target="h200").plan
+    waits = sorted(s.count for s in plan.syncs if s.kind is SyncKind.COPY_WAIT and s.count is not None)
+    assert waits[-1] >= 1
+
+
+def test_a_subset_of_warps_gets_a_named_barrier() -> None:
+    plan = scheduled.narrow.compile(target="h200", warps=4).plan
+    named = [s for s in plan.syncs if s.kind is SyncKind.NAMED]
+    assert named
+    assert all(s.participants == "warps 0,1" and s.count == 1 for s in named)
+    assert SyncKind.BLOCK not in [s.kind for s in plan.syncs]
+
+
+def test_sharing_bytes_costs_a_sync_that_the_plan_shows() -> None:
+    shared = scheduled.siblings.compile(target="h200")
+    apart = scheduled.siblings.compile(target="h200", share=False)
+    assert shared.smem.peak < apart.smem.peak
+    crossing = {d.id for d in shared.plan.dependences if len(d.places) == 2}
+    assert any(crossing & set(s.protects) for s in shared.plan.syncs)
+    assert not any(len(d.places) == 2 for d in apart.plan.dependences)
+    assert len(apart.plan.syncs) == len(shared.plan.syncs) - 1
+
+
+# ------------------------------------------------------------------------------------------ files
+
+
+@pytest.mark.parametrize("producer", ["in_order", "multistage"])
+def test_saved_plans_load_and_lower_to_the_same_program(tmp_path: Path, producer: str) -> None:
+    kernel = example("gemm").gemm_v2
+    first = kernel.compile(target="h200", plan=producer)
+    path = tmp_path / "plan.json"
+    first.plan.save(str(path))
+    assert load(str(path)) == first.plan
+    again = kernel.compile(target="h200", plan=str(path))
+    assert again.kernel == first.kernel
+
+
+def test_every_sync_is_missed_when_it_is_removed() -> None:
+    kernel = example("gemm").gemm_v2
+    plan = kernel.compile(target="h200").plan
+    for sync in plan.syncs:
+        broken = replace(plan, syncs=tuple(s for s in plan.syncs if s is not sync))
+        with pytest.raises(PlanRejected, match="nothing orders"):
+            kernel.compile(target="h200", plan=broken)
+
+
+def bent(plan: AsyncPlan, number: int, **changes: Any) -> AsyncPlan:
+    syncs: list[Sync] = list(plan.syncs)
+    syncs[number] = replace(syncs[number], **changes)
+    return replace(plan, syncs=tuple(syncs))
+
+
+def test_bent_plans_are_rejected() -> None:
+    kernel = example("gemm").gemm_v2
+    plan = kernel.compile(target="h200").plan
+    wait = next(i for i, s in enumerate(plan.syncs) if s.kind is SyncKind.COPY_WAIT)
+    block = next(i for i, s in enumerate(plan.syncs) if s.kind is SyncKind.BLOCK)
+    buffers = plan.buffers
+    for broken in (
+        bent(plan, wait, count=3),
+        bent(plan, wait, count=-1),
+        bent(plan, wait, place="nowhere"),
+        bent(plan, block, kind=SyncKind.WARP),
+        bent(plan, block, kind=SyncKind.NAMED, participants="warps 0,1", count=1),
+        bent(plan, block, kind=SyncKind.NAMED, participants="warps 0,9", count=1),
+        bent(plan, block, kind=SyncKind.CLUSTER),
+        replace(plan, buffers=(buffers[0], replace(buffers[1], offset=0))),
+        replace(plan, buffers=(buffers[0], replace(buffers[1], offset=65540))),
+        replace(plan, buffers=buffers[:1]),
+        replace(plan, schedule=(replace(plan.schedule[0], ahead=(("x", 4), ("y", 3))),)),
+        replace(plan, warps=4),
+        replace(plan, target="sm_80"),
+    ):
+        with pytest.raises(PlanRejected):
+            kernel.compile(target="h200", plan=broken)
+
+
+def test_unreadable_plans_say_which_field(tmp_path: Path) -> None:
+    data = plan_of("row_ring", "row_ring").to_json()
+    assert from_json(data) == plan_of("row_ring", "row_ring")
+    for change in (
+        {"format": 2},
+        {"warps": "one"},
+        {"syncs": [{"id": "s0"}]},
+        {"buffers": 7},
+        {"extra": 1},
+    ):
+        with pytest.raises(PlanFormat):
+            from_json({**data, **change})
+    bad = tmp_path / "plan.json"
+    bad.write_text("{")
+    with pytest.raises(PlanFormat):
+        load(str(bad))
+    with pytest.raises(PlanFormat):
+        load(str(tmp_path / "missing.json"))
