@@ -62,10 +62,10 @@ def test_numpy_arrays_are_copied_to_the_gpu_and_back(gpu: Any) -> None:
 
 def test_a_second_call_with_new_sizes_reuses_the_compiled_kernel(gpu: Any) -> None:
     kernel = load("row_ring").row_ring
+    before = {id(v) for v in kernel.launches.values()}
     for rows in (3, 5, 7):
         x = np.ones((rows, 128), np.float32)
         y = np.empty_like(x)
         kernel(x, y)
         assert np.array_equal(y, 2 * x)
-    compiled = {id(v) for v in kernel.launches.values()}
-    assert len(compiled) <= 2  # one per plan asked for in this process, whatever the number of rows
+    assert len({id(v) for v in kernel.launches.values()} - before) <= 1

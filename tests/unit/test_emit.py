@@ -142,6 +142,7 @@ def test_compiles_without_spills_for_every_arch(arch: str, text: str) -> None:
     assert made.code.startswith(b"\x7fELF")
     assert made.registers
     assert made.spills == 0
+    assert "warning" not in made.log
 
 
 @needs_nvrtc
@@ -187,6 +188,30 @@ body {
     text = emit(kernel)
     assert "float_kernel(const f32* i, f32* smem_param, int int_size)" in text
     assert "for (int h = 0;" in text
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("value", ["0.0", "-1.5", "1e-30", "3.3e38", "inf", "nan"])
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "f16"])
+def test_odd_numbers_of_registers_and_every_number(dtype: str, value: str) -> None:
+    kernel = parse_kernel(
+        f"""
+kernel k target sm_80 warps 1 smem 0
+dim M
+param b {dtype} [M] out align 16
+layout rows [96] reg - lane 1 2 4 8 16 warp - rep 3
+register x {dtype} layout rows
+register y f32 layout rows
+body {{
+  fill x <- {value}
+  map y <- add x, {value}
+  cast x <- y
+  st_global b[0 < M] <- x bytes {4 if dtype == "f32" else 2}
+}}
+"""
+    )
+    made = cubin(emit(kernel), "sm_80")
+    assert "warning" not in made.log
 
 
 # ---------------------------------------------------------------------------------------------- refusals

@@ -14,7 +14,7 @@ from itertools import product
 from math import inf, lcm, prod
 
 from tidegate.check import control
-from tidegate.check.control import Atom, Env, Index, Interval, Linear, Place, Reader, Undecided, exactly
+from tidegate.check.control import Atom, Env, Index, Interval, Linear, Place, Reader, Term, Undecided, exactly
 from tidegate.check.machine import At, Log, Machine, State
 from tidegate.ir import tir
 from tidegate.ir.expr import Expr
@@ -70,37 +70,51 @@ class Explorer:
         """What conditions and bounds compare: atoms, the largest distance from a loop's ends, the moduli."""
         ends: dict[str, Linear] = {axis.name: self.reader.linear(axis.extent) for axis in self.kernel.grid}
         forms: list[Linear] = []
-        distances = [0]
+        self.distance: dict[Term, int] = {}  # per index and atom: the largest distance that something looks at
         for stmt in tir.walk(self.kernel.body):
             if isinstance(stmt, tir.For):
                 start, end = self.reader.linear(stmt.start), self.reader.linear(stmt.stop)
                 ends[stmt.index] = end
                 forms += [start, end]
-                distances += [abs(start.const), *(control.constants(end) if end.terms else ())]
+                offset = max(abs(start.const), *(control.constants(end) if end.terms else (0,)))
+                self._look([Index(stmt.index), *control.atoms(start), *control.atoms(end)], offset)
             elif isinstance(stmt, tir.If):
-                tests = [t.value for t in self._tests(stmt.condition)]
-                forms += tests
-                distances += [min(_distances(d, ends)) for d in tests if d.terms]
+                for test in self._tests(stmt.condition):
+                    forms.append(test.value)
+                    if test.value.terms:
+                        self._look(control.atoms(test.value), min(_distances(test.value, ends)))
+        # An atom that ends a loop is looked at as closely as the loop's index.
+        for name, end in ends.items():
+            self._look(control.atoms(end), self.distance.get(Index(name), 0))
         found = [a for form in forms for a in control.atoms(form)]
         self.used_grid = [g for g in self.kernel.grid if Index(g.name) in found]
         self.atoms = list(dict.fromkeys(a for a in found if isinstance(a, Atom)))
         self.period = lcm(*(m for form in forms for m in control.moduli(form)), 1)
-        self.largest = max(distances)
-        self.head = self.largest + 1
-        self.tail = 2 * self.largest + 2
-        self.small = self.head + self.tail + self.largest + 1
+
+    def _look(self, terms: Iterable[Term], distance: int) -> None:
+        for term in terms:
+            self.distance[term] = max(self.distance.get(term, 0), distance)
+
+    def _edges(self, name: str) -> tuple[int, int]:
+        """How many first and last values of an index are told apart."""
+        distance = self.distance.get(Index(name), 0)
+        return distance + 1, distance + 1
 
     def cases(self) -> list[Case]:
         """All combinations that a check has to replay; raises :class:`Exhausted` when there are too many."""
-        if self.atoms and self.largest > MAX_DISTANCE:
-            far = f"{self.largest} iterations from both ends of a loop, or compares a size with as much"
+        farthest = max((self.distance.get(a, 0) for a in self.atoms), default=0)
+        if farthest > MAX_DISTANCE:
+            far = f"{farthest} iterations from both ends of a loop, or compares a size with as much"
             raise Exhausted(f"a condition looks {far}; more than {MAX_DISTANCE} are not replayed")
         places = [list(self._places(axis)) for axis in self.used_grid]
         # Exact small values let conditions before a loop agree with its trip count. Without them loops still try every
         # small count, for each state: coarser, but no less sound.
-        for small in (self.small, self.largest + 1):
-            values = [*map(exactly, range(small)), Interval(small, inf)]
-            count = len(values) ** len(self.atoms) * prod(map(len, places))
+        for times, more in ((3, 2), (1, 1)):
+            values = []
+            for atom in self.atoms:
+                small = times * self.distance.get(atom, 0) + more
+                values.append([*map(exactly, range(small)), Interval(small, inf)])
+            count = prod(len(v) for v in values) * prod(len(p) for p in places)
             if count <= MAX_CASES:
                 break
         else:
@@ -108,7 +122,7 @@ class Explorer:
         names = [axis.name for axis in self.used_grid]
         all_cases = [
             Case(dict(zip(self.atoms, some, strict=True)), dict(zip(names, where, strict=True)))
-            for some in product(values, repeat=len(self.atoms))
+            for some in product(*values)
             for where in product(*places)
         ]
         return [case for case in all_cases if self._possible(case)]
@@ -131,7 +145,7 @@ class Explorer:
             left = Interval(1, inf) if end.terms else exactly(end.const - at)
             yield Place(exactly(at), left, at % self.period, end)
             return
-        low, far = self.head, self.tail
+        low, far = self._edges(axis.name)
         values = [*map(exactly, range(low)), Interval(low, inf)]
         lefts = [*map(exactly, range(1, far)), Interval(far, inf)] if self._from_the_end(axis) else [Interval(1, inf)]
         for value, left in product(values, lefts):
@@ -184,7 +198,7 @@ class Explorer:
         start = env.resolve(self.reader.linear(loop.start))
         end = self.reader.linear(loop.stop)
         trips = env.bounds(end.plus(start, -1))
-        edge = self.head + self.tail
+        edge = sum(self._edges(loop.index))
         if trips.exact is not None and (self.exact or trips.exact <= 2 * edge):
             return self._trips(loop, states, env, start, end, trips.exact)
         if trips.exact is not None:
@@ -220,7 +234,8 @@ class Explorer:
     ) -> list[State]:
         """A known number of iterations: middle ones run until the set of states recurs, then whole cycles are left
         out."""
-        middle = Interval(self.head, count - self.tail - 1)
+        head, tail = self._edges(loop.index)
+        middle = Interval(head, count - tail - 1)
         seen: dict[tuple[frozenset[bytes], int], int] = {}
         i, skipped = 0, False
         while i < count:
@@ -243,12 +258,13 @@ class Explorer:
 
     def _any(self, loop: tir.For, states: list[State], env: Env, start: Linear, end: Linear) -> list[State]:
         """Every number of iterations from head + tail on."""
-        far = Interval(self.tail + 1, inf)
-        for i in range(self.head):
+        head, tail = self._edges(loop.index)
+        far = Interval(tail + 1, inf)
+        for i in range(head):
             states = self._body(loop, states, env, self._place(start, end, exactly(i), far))
-        middle = self._place(start, end, Interval(self.head, inf), far)
+        middle = self._place(start, end, Interval(head, inf), far)
         # The residue of the index travels with the states, so that a condition may depend on it.
-        groups = {(start.const + self.head) % self.period: states}
+        groups = {(start.const + head) % self.period: states}
         seen: dict[int, dict[bytes, State]] = {}
         while groups:
             following: dict[int, list[State]] = {}
@@ -264,9 +280,9 @@ class Explorer:
         out: list[State] = []
         for residue, reached in seen.items():
             states = list(reached.values())
-            for left in range(self.tail, 0, -1):
-                place = self._place(start, end, Interval(self.head, inf), exactly(left))
-                place = replace(place, residue=(residue + self.tail - left) % self.period)
+            for left in range(tail, 0, -1):
+                place = self._place(start, end, Interval(head, inf), exactly(left))
+                place = replace(place, residue=(residue + tail - left) % self.period)
                 states = self._body(loop, states, env, place)
             out += states
         return out

@@ -63,10 +63,12 @@ class Fault(Exception):
 class State:
     """Everything that the future depends on, and for witnesses which steps led here."""
 
-    __slots__ = ("committed", "cursors", "done", "group", "issued", "known", "last", "log", "now")
+    __slots__ = ("alone", "committed", "cursors", "done", "group", "issued", "known", "last", "log", "now")
 
-    def __init__(self, warps: int, sites: int, cursors: dict[str, int]) -> None:
+    def __init__(self, warps: int, alone: np.ndarray, cursors: dict[str, int]) -> None:
         self.now = 0
+        self.alone = alone  # per site: no other site writes its bytes, so it does not matter when it was executed
+        sites = len(alone)
         self.known = np.zeros((warps, warps), np.int64)
         self.issued = np.zeros(sites, np.int64)  # time of the latest execution, 0: never
         self.done = np.zeros(sites, np.int64)  # time that others must know: of a copy, that of the issuer's wait
@@ -78,7 +80,7 @@ class State:
 
     def copy(self) -> State:
         other = State.__new__(State)
-        other.now, other.committed, other.log = self.now, self.committed, self.log
+        other.now, other.committed, other.log, other.alone = self.now, self.committed, self.log, self.alone
         other.known, other.issued = self.known.copy(), self.issued.copy()
         other.done, other.group = self.done.copy(), self.group.copy()
         other.cursors, other.last = dict(self.cursors), dict(self.last)
@@ -87,13 +89,11 @@ class State:
     def key(self) -> bytes:
         """Equal for states with the same future. Times matter by their order alone, groups by their age."""
         pending = self.group >= 0
-        times = [
-            np.zeros(1, np.int64),
-            self.known.ravel(),
-            self.issued,
-            np.where(pending, 0, self.done),
-        ]
-        ranks = np.unique(np.concatenate(times), return_inverse=True)[1].astype(np.int32)
+        # What all know, all will know: such times need not be told apart.
+        done = np.where(pending, 0, np.maximum(self.done, self.known.min()))
+        issued = np.where(self.alone, np.minimum(self.issued, 1), self.issued)
+        times = np.concatenate([np.array([0, 1]), self.known.ravel(), issued, done])
+        ranks = np.unique(times, return_inverse=True)[1].astype(np.int32)
         ages = np.where(pending, self.committed - self.group, -1).astype(np.int32)
         return ranks.tobytes() + ages.tobytes() + repr(list(self.cursors.values())).encode()
 
@@ -114,9 +114,10 @@ class Machine:
         for stmt in tir.walk(kernel.body):
             if isinstance(stmt, (tir.CpAsync, tir.LdShared, tir.StShared, tir.LdMatrix)):
                 self._declare(stmt)
+        self.alone = np.array([self._alone(site) for site in self.sites], bool)
 
     def start(self) -> State:
-        return State(self.kernel.warps, len(self.sites), dict.fromkeys(self.depths, 0))
+        return State(self.kernel.warps, self.alone, dict.fromkeys(self.depths, 0))
 
     # ------------------------------------------------------------------------------------------ sites
 
@@ -133,6 +134,9 @@ class Machine:
         self.accesses[key] = tuple(self.numbers.setdefault(site, len(self.numbers)) for site in sites)
         self.sites.extend(site for site in list(self.numbers)[len(self.sites) :])
 
+    def _alone(self, me: Site) -> bool:
+        return not me.write or not any(it is not me and it.write and _near(me, it) for it in self.sites)
+
     def meet(self, first: int, second: int) -> Meeting:
         a, b = self.sites[first], self.sites[second]
         return meeting(a.shape, b.shape, b.base - a.base, self.kernel.warps)
@@ -143,8 +147,7 @@ class Machine:
             me = self.sites[site]
             numbers, crossings = [], []
             for other, it in enumerate(self.sites):
-                near = it.base < me.base + me.shape.shared.bytes and me.base < it.base + it.shape.shared.bytes
-                if near and (me.write or it.write) and (met := self.meet(other, site)).overlap:
+                if _near(me, it) and (me.write or it.write) and (met := self.meet(other, site)).overlap:
                     numbers.append(other)
                     crossings.append(met.crossing)
             w = self.kernel.warps
@@ -244,6 +247,11 @@ class Machine:
         pending = np.flatnonzero(state.group >= 0)
         if len(pending):
             raise Fault("outstanding copy", None, (), int(pending[0]), None, state=state)
+
+
+def _near(a: Site, b: Site) -> bool:
+    """Whether two slots share bytes."""
+    return b.base < a.base + a.shape.shared.bytes and a.base < b.base + b.shape.shared.bytes
 
 
 def _access(stmt: tir.Instruction) -> tuple[tir.Slot, str, bool, bool, bool]:

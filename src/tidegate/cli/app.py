@@ -7,9 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from tidegate.cli.files import Chosen, is_tir, kernel_of_tir, kernels_of
+from tidegate.cli.files import Chosen, is_tir, kernel_of_tir, kernels_of, split
 from tidegate.cli.options import Options, compile_kernel, compiled, settings_for, settings_of
 from tidegate.cli.terminal import print_json, progress, reporting, show
+from tidegate.errors import UnknownKernel
 
 app = typer.Typer(
     add_completion=False,
@@ -46,10 +47,16 @@ def _root(
 
 
 def _options(target: str | None, plan: str | None, settings: list[str] | None) -> Options:
+    if target is not None:
+        from tidegate.target.target import find
+
+        target = find(target).name  # an unknown target is the first thing to say
     return Options(target, plan, settings_of(settings or ()))
 
 
-def _emit(named: bool, items: Iterable[Any], as_json: bool, data: Callable[[Any], Any], text: Callable[[Any], str]) -> None:
+def _emit(
+    named: bool, items: Iterable[Any], as_json: bool, data: Callable[[Any], Any], text: Callable[[Any], str]
+) -> None:
     """One object for a kernel that was named, else a list; or texts, a blank line between them."""
     if as_json:
         found = [data(item) for item in items]
@@ -63,7 +70,7 @@ def _emit(named: bool, items: Iterable[Any], as_json: bool, data: Callable[[Any]
 def run(
     file: File, target: Target = None, plan: Plan = None, set_: Set = None, seed: Seed = 0, as_json: Json = False
 ) -> None:
-    """Plan, check, simulate against the plain program, and run on the GPU where there is one."""
+    """Plan, check, simulate, compile and run; compare with the plain program."""
     with reporting(as_json):
         from tidegate.cli.trial import agreed, trial
         from tidegate.explain.summary import summary
@@ -180,8 +187,12 @@ def errors(
 
 def _lowered(file: str, options: Options) -> tuple[bool, Iterable[Any]]:
     """TIR kernels, and whether a single one was named."""
-    if is_tir(file):
-        return True, [kernel_of_tir(file)]
+    path, name = split(file)
+    if is_tir(path):
+        kernel = kernel_of_tir(path)
+        if name not in (None, kernel.name):
+            raise UnknownKernel(path=path, name=name, known=kernel.name)
+        return True, [kernel]
     chosen = kernels_of(file)
     return chosen.named, (c.kernel for c in compiled(chosen, options))
 
@@ -191,9 +202,9 @@ def _memory(chosen: Chosen, options: Options) -> Iterable[Any]:
     given = settings_for(chosen, options.settings)
     for kernel in chosen.kernels:
         if options.plan is None:
-            yield kernel.smem(options.target, **given[kernel.name])
+            yield kernel.smem(options.target, **given[kernel])
         else:
-            yield compile_kernel(kernel, options, given[kernel.name]).smem
+            yield compile_kernel(kernel, options, given[kernel]).smem
 
 
 def _text(kernel: Any, text: str) -> dict[str, str]:

@@ -56,9 +56,9 @@ def value_of(text: str, value: str) -> int | float | bool | str:
     return {"true": True, "false": False}.get(value.lower(), value)
 
 
-def settings_for(chosen: Chosen, settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Kernel name -> its settings. A name must belong to at least one of the kernels; raises UnknownConstant."""
-    known = {k.name: constants_known(k) for k in chosen.kernels}
+def settings_for(chosen: Chosen, settings: Mapping[str, Any]) -> dict[Kernel, dict[str, Any]]:
+    """Each kernel's settings. A name must belong to at least one of the kernels; raises UnknownConstant."""
+    known = {k: constants_known(k) for k in chosen.kernels}
     for name in settings:
         if not any(name in names for names in known.values()):
             if len(chosen.kernels) == 1:
@@ -77,20 +77,20 @@ def compiled(chosen: Chosen, options: Options) -> Iterator[Compiled]:
     """The kernels, planned, one after the other."""
     given = settings_for(chosen, options.settings)
     for kernel in chosen.kernels:
-        yield compile_kernel(kernel, options, given[kernel.name])
+        yield compile_kernel(kernel, options, given[kernel])
 
 
 def compile_kernel(kernel: Kernel, options: Options, given: Mapping[str, Any]) -> Compiled:
     """One kernel, planned; the time of the parser is measured as well."""
+    from tidegate.errors import UnknownProducer
     from tidegate.plan.file import load
     from tidegate.plan.producers import PRODUCERS
     from tidegate.runtime.compiled import Timings, compile_program
-    from tidegate.target.target import find
 
     target = options.target
-    if target is not None:
-        find(target)  # an unknown target is the first thing to say
     plan: Any = options.plan
+    if plan == "":
+        raise UnknownProducer(name=plan, known=", ".join(PRODUCERS))
     if plan is not None and plan not in PRODUCERS and (plan.endswith(".json") or os.path.exists(plan)):
         plan = load(plan, kernel.name)
         target = target or plan.target

@@ -15,6 +15,9 @@ from tidegate.cli import INTERRUPTED
 from tidegate.errors import InternalError, TidegateError
 
 REFUSED = 2
+CUT_OFF = 141
+"""What a shell reports of a process that a closed pipe has ended."""
+
 PATIENCE = 1.0
 """Seconds after which work shows that it goes on."""
 
@@ -35,7 +38,7 @@ def reporting(as_json: bool) -> Iterator[None]:
         raise SystemExit(INTERRUPTED) from None
     except BrokenPipeError:  # the reader, e.g. head, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SystemExit(1) from None
+        raise SystemExit(CUT_OFF) from None
     except Exception as error:
         if os.environ.get("TIDEGATE_TRACEBACK"):
             raise

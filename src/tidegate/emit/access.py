@@ -116,9 +116,7 @@ def shared_access(
 
 def _slot(cx: Context, slot: tir.Slot) -> str:
     """C++ of the distance of the cursor's slot from the first."""
-    if not slot.cursor or cx.kernel.buffer(slot.buffer).stages == 1:
-        return "0"
-    return f"{cx.name('cursor', slot.cursor)} * {cx.name('stride', slot.buffer + '_stride')}"
+    return cx.offset_name(slot.cursor, slot.buffer) if slot.cursor else "0"
 
 
 @dataclass(frozen=True)

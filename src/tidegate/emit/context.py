@@ -14,114 +14,24 @@ from tidegate.ir import tir
 from tidegate.ir.expr import Bin, Expr, Int, Sym
 from tidegate.ir.layout import Layout
 
-KEYWORDS = frozenset(
-    [
-        "alignas",
-        "alignof",
-        "and",
-        "and_eq",
-        "asm",
-        "auto",
-        "bitand",
-        "bitor",
-        "bool",
-        "break",
-        "case",
-        "catch",
-        "char",
-        "class",
-        "compl",
-        "const",
-        "constexpr",
-        "const_cast",
-        "continue",
-        "decltype",
-        "default",
-        "delete",
-        "do",
-        "double",
-        "dynamic_cast",
-        "else",
-        "enum",
-        "explicit",
-        "export",
-        "extern",
-        "false",
-        "float",
-        "for",
-        "friend",
-        "goto",
-        "if",
-        "inline",
-        "int",
-        "long",
-        "mutable",
-        "namespace",
-        "new",
-        "noexcept",
-        "not",
-        "not_eq",
-        "nullptr",
-        "operator",
-        "or",
-        "or_eq",
-        "private",
-        "protected",
-        "public",
-        "register",
-        "reinterpret_cast",
-        "return",
-        "short",
-        "signed",
-        "sizeof",
-        "static",
-        "static_assert",
-        "static_cast",
-        "struct",
-        "switch",
-        "template",
-        "this",
-        "thread_local",
-        "throw",
-        "true",
-        "try",
-        "typedef",
-        "typeid",
-        "typename",
-        "union",
-        "unsigned",
-        "using",
-        "virtual",
-        "void",
-        "volatile",
-        "wchar_t",
-        "while",
-        "xor",
-        "xor_eq",
-        "threadIdx",
-        "blockIdx",
-        "blockDim",
-        "gridDim",
-        "warpSize",
-        "min",
-        "max",
-        "abs",
-        "smem",
-        "shared",
-        "tid",
-        "warp",
-        "cta",
-        "group",
-        "band",
-        "height",
-        "from",
-        "to",
-        "at",
-        "left",
-        "v",
-        "main",
-    ]
+# Words of C++ and CUDA, then those that the emitted text itself uses.
+RESERVED = frozenset(
+    re.findall(
+        r"\w+",
+        """
+    alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl const constexpr
+    const_cast continue decltype default delete do double dynamic_cast else enum explicit export extern false float
+    for friend goto if inline int long mutable namespace new noexcept not not_eq nullptr operator or or_eq private
+    protected public register reinterpret_cast return short signed sizeof static static_assert static_cast struct
+    switch template this thread_local throw true try typedef typeid typename union unsigned using virtual void
+    volatile wchar_t while xor xor_eq threadIdx blockIdx blockDim gridDim warpSize min max abs smem shared tid warp
+    cta outer band height from at v main
+    """,
+    )
 )
+
+LOCAL = re.compile(r"left_\d+|frag_[abd]")
+"""Names of locals that the emitters write."""
 
 
 @dataclass
@@ -145,7 +55,7 @@ class Context:
     def fresh(self, wanted: str, suffix: str = "_") -> str:
         """A C++ identifier that nothing else has, ``wanted`` if it can be."""
         name = wanted
-        while name in self._taken or name in KEYWORDS or name in header_names():
+        while name in self._taken or name in RESERVED or name in header_names() or LOCAL.fullmatch(name):
             name += suffix
         self._taken.add(name)
         return name
@@ -180,11 +90,22 @@ class Context:
         return {str(name): layout for name, layout in self.kernel.layouts}
 
     @cached_property
-    def moving(self) -> frozenset[str]:
-        """The cursors that choose among slots."""
-        rings = {b.name for b in self.kernel.buffers if b.stages > 1}
+    def rings(self) -> dict[str, list[str]]:
+        """Per cursor, the buffers of several slots that it moves through."""
+        found: dict[str, list[str]] = {str(c.name): [] for c in self.kernel.cursors}
+        several = {b.name for b in self.kernel.buffers if b.stages > 1}
         slots = [v for stmt in tir.walk(self.kernel.body) for v in vars(stmt).values() if isinstance(v, tir.Slot)]
-        return frozenset(str(slot.cursor) for slot in slots if slot.cursor and slot.buffer in rings)
+        for slot in slots:
+            if slot.cursor and slot.buffer in several and slot.buffer not in found[slot.cursor]:
+                found[slot.cursor].append(slot.buffer)
+        return found
+
+    def offset_name(self, cursor: str, buffer: str) -> str:
+        """C++ of the distance in bytes of the cursor's slot of ``buffer`` from the first.
+
+        A running offset, so that it stays in a uniform register that loads take as it is.
+        """
+        return self.name(f"offset {cursor}", f"{buffer}_{cursor}") if buffer in self.rings[cursor] else "0"
 
     def register_layout(self, name: str) -> Layout:
         return self.layouts[self.kernel.register(tir.Name(name)).layout]
@@ -291,6 +212,8 @@ def guarded(condition: str, lines: Iterable[str]) -> list[str]:
     lines = list(lines)
     if not condition:
         return lines
+    if lines[0] == "{":  # the scope of the condition will do
+        lines = [line.removeprefix("  ") for line in lines[1:-1]]
     return [f"if ({condition}) {{", *("  " + line for line in lines), "}"]
 
 

@@ -29,7 +29,8 @@ def emit_fill(cx: Context, s: tir.Fill) -> list[str]:
     name = cx.name("register", s.dst)
     if register.dtype.size == 4:
         return _loop(count, f"{name}[{{0}}] = {literal(s.value)};", cx)
-    bits = int(np.array(s.value, dtype=np.float32).astype(register.dtype.numpy).view(np.uint16))
+    with np.errstate(over="ignore"):
+        bits = int(np.array(s.value).astype(register.dtype.numpy).view(np.uint16))
     return _loop(_words(count), f"{name}[{{0}}] = {bits << 16 | bits:#x};", cx)
 
 
@@ -106,7 +107,8 @@ def _loop_lines(count: int, body: Callable[[str], list[str]], cx: Context) -> li
 
 def literal(value: float) -> str:
     """C++ of an f32 number."""
-    number = np.float32(value)
+    with np.errstate(over="ignore", under="ignore"):
+        number = np.float32(value)
     if np.isnan(number):
         return "__int_as_float(0x7fc00000)"
     if np.isinf(number):

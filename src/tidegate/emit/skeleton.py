@@ -199,8 +199,8 @@ def _buffers(cx: Context) -> list[str]:
         shape = " x ".join(map(str, b.shape))
         ring = f"{b.stages} x " if b.stages > 1 else ""
         lines.append(f"constexpr u32 {', '.join(constants)};  // {ring}[{shape}] {b.dtype}{_swizzle(b)}")
-    slots = ", ".join(f"{cx.name('cursor', c.name)} = 0" for c in k.cursors if c.name in cx.moving)
-    return [*lines, f"u32 {slots};  // slots"] if slots else lines
+    offsets = [f"{cx.offset_name(cursor, buffer)} = 0" for cursor, rings in cx.rings.items() for buffer in rings]
+    return [*lines, f"u32 {', '.join(offsets)};  // the cursors' slots, from the first"] if offsets else lines
 
 
 def _swizzle(b: tir.Buffer) -> str:

@@ -40,8 +40,9 @@ def _among(warps: list[int], total: int) -> str:
 
 
 def emit_advance(cx: Context, s: tir.Advance) -> list[str]:
-    depth = next(c.depth for c in cx.kernel.cursors if c.name == s.cursor)
-    if depth == 1 or s.cursor not in cx.moving:
-        return []
-    name = cx.name("cursor", s.cursor)
-    return [f"{name} = {name} == {depth - 1} ? 0 : {name} + 1;"]
+    lines = []
+    for buffer in cx.rings[s.cursor]:
+        offset, stride = cx.offset_name(s.cursor, buffer), cx.name("stride", f"{buffer}_stride")
+        last = next(c.depth for c in cx.kernel.cursors if c.name == s.cursor) - 1
+        lines.append(f"{offset} = {offset} == {last} * {stride} ? 0 : {offset} + {stride};")
+    return lines

@@ -47,10 +47,13 @@ class Entry:
     hint: str
 
     def __str__(self) -> str:
-        return (
-            f"{self.code}: {self.title}\n\n{textwrap.fill(self.meaning, 100)}\n\n"
-            f"message:    {_shown(self.message)}\nnext step:  {_shown(self.hint)}\nexception:  tidegate.errors.{self.name}"
-        )
+        rows = {
+            "message": _shown(self.message),
+            "next step": _shown(self.hint),
+            "class": f"tidegate.errors.{self.name}",
+        }
+        lines = [f"{self.code}: {self.title}", "", textwrap.fill(self.meaning, 100), ""]
+        return "\n".join(lines + [f"{name:<9}  {text}" for name, text in rows.items()])
 
     def to_json(self) -> dict[str, str]:
         return asdict(self)

@@ -50,13 +50,13 @@ def _settings(values: Mapping[str, Any], head: str = "") -> str:
 
 
 def _simulations(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    sizes = _settings(result["sizes"]) or "fixed sizes"
+    yield "sizes", f"{_settings(result['sizes']) or 'all fixed'}; seed {result['seed']}"
     for number, run in enumerate(result["simulations"]):
         good = run["ok"] and run["matches"]
         word = "agrees with the plain program" if good else "MISMATCH with the plain program"
         if run["matches"] and not run["ok"]:
             word = "MISMATCH: right numbers, but faults on the way"
-        yield "simulation" if not number else "", f"{run['completion']}: {word}, {_error(run)}; {sizes}"
+        yield "simulation" if not number else "", f"{run['completion']}: {word}, {_error(run)}"
         for fault in run["faults"][:FAULTS]:
             yield "", f"  {fault}"
         if len(run["faults"]) > FAULTS:

@@ -100,7 +100,8 @@ def _sync_lines(sync: SyncExplanation) -> Iterator[str]:
         yield f"  cost          {sync.cost} cycles"
     yield "  protects"
     for item in sync.protects:
-        yield f"    {', '.join(item.places)}: {_MEANING[item.kind]} ({item.kind}{_distance(item)}, order per {item.scope})"
+        what = f"{item.kind}{_distance(item)}, order per {item.scope}"
+        yield f"    {', '.join(item.places)}: {_MEANING[item.kind]} ({what})"
         shown = dict.fromkeys((item.source, item.sink))
         for line in shown:
             yield f"      line {line.number}: {line.text}"
@@ -173,7 +174,9 @@ def _without(pair: ProtectedPair, places: str, copy: bool, rendezvous: bool) -> 
         case "WAR":
             return f"line {sink} could overwrite {places} while other threads still read it at line {source}"
         case _ if copy:
-            later = f"the one {pair.distance} trips later" if source == sink and pair.distance else f"that of line {sink}"
+            later = (
+                f"the one {pair.distance} trips later" if source == sink and pair.distance else f"that of line {sink}"
+            )
             return f"the copy of line {source} could land in {places} after {later}"
         case _:
             return f"line {sink} could write {places} before the earlier write of line {source}"

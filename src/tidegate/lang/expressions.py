@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
+import math
+import numbers
 from typing import Any, NoReturn
 
 from tidegate.errors import (
     BadCall,
+    CompileTimeFailure,
     DtypeMismatch,
     ShapeMismatch,
     Span,
@@ -17,12 +20,15 @@ from tidegate.errors import (
 )
 from tidegate.ir import hir
 from tidegate.ir.dtypes import BF16, DTYPES, F16, F32, DType
-from tidegate.ir.expr import Expr, Int
+from tidegate.ir.expr import Int
 from tidegate.lang import surface
 from tidegate.lang.scope import Gone, Scope, TileIndex
-from tidegate.lang.source import Source, evaluate
+from tidegate.lang.source import Source, evaluate, whole
 
 OPERATORS: dict[type[ast.operator], str] = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div"}
+
+F32_LIMIT = 2.0**128 - 2.0**103
+"""Numbers from here on round to infinity in f32."""
 
 TILE_FUNCTIONS = {
     f: f.__name__ for f in (surface.load, surface.dot, surface.zeros, surface.full, surface.maximum, surface.minimum)
@@ -54,11 +60,7 @@ class Expressions:
             case ast.Attribute():
                 return self.attribute(node, name)
             case ast.Subscript():
-                raise UnsupportedSyntax(
-                    self.span(node),
-                    what="a window outside tg.load and assignment",
-                    advice=f"load it: tg.load({ast.unparse(node)})",
-                )
+                return self.item(node)
         raise UnsupportedSyntax(
             self.span(node),
             what=f"the expression {ast.unparse(node)!r}",
@@ -79,6 +81,8 @@ class Expressions:
     def static(self, node: ast.expr) -> bool:
         """Is this expression known at compile time?"""
         for part in ast.walk(node):
+            if isinstance(part, (ast.Yield, ast.YieldFrom, ast.Await)):
+                return False
             if isinstance(part, ast.Name) and self.scope.dynamic(part.id):
                 return False
             if isinstance(part, ast.Call) and self.function(part) is not None:
@@ -110,6 +114,27 @@ class Expressions:
                 self.span(node), name=node.id, why=f": {bound.why}", advice="give it a value before the loop"
             )
         return bound
+
+    def item(self, node: ast.Subscript) -> Any:
+        """An item of a compile-time value of a tile, such as t.shape[0]; refuses windows and parts of tiles."""
+        owner = self.parse(node.value)
+        if isinstance(owner, hir.Tensor):
+            raise UnsupportedSyntax(
+                self.span(node),
+                what="a window outside tg.load and assignment",
+                advice=f"load it: tg.load({ast.unparse(node)})",
+            )
+        if isinstance(owner, (hir.Value, TileIndex)):
+            raise UnsupportedSyntax(
+                self.span(node), what=f"a part of {_describe(owner)}", advice="tiles are used whole; load the part"
+            )
+        place = self.constant(node.slice, None)
+        try:
+            return owner[place]
+        except Exception as error:
+            raise CompileTimeFailure(
+                self.span(node), expression=ast.unparse(node), exception=f"{type(error).__name__}: {error}"
+            ) from None
 
     def attribute(self, node: ast.Attribute, name: str) -> Any:
         owner = self.parse(node.value)
@@ -149,17 +174,21 @@ class Expressions:
             owner = self.parse(node.func.value)
             if isinstance(owner, hir.Value) and node.func.attr == "astype":
                 (dtype,) = self.arguments(node, ("dtype",))
-                return self.cast(
-                    owner, self.dtype(evaluate(self.source, dtype, self.scope.constants()), span), span, name
-                )
-            raise UnsupportedSyntax(span, what=f"the method .{node.func.attr}", advice="tiles have .astype(dtype)")
-        function = TILE_FUNCTIONS.get(self.function(node))
-        if function is None:
-            raise BadCall(
+                wanted = self.parse(dtype)  # another tile's .dtype counts
+                return self.cast(owner, self.dtype(wanted, self.span(dtype)), span, name)
+            raise UnsupportedSyntax(
                 span,
-                what=f"{ast.unparse(node.func)} is not a tile operation, and its arguments exist only on the GPU",
-                advice="call tile operations of tg inside a kernel",
+                what=f"the method .{node.func.attr} of {_describe(owner)}",
+                advice="tiles have .astype(dtype)",
             )
+        target = self.function(node)
+        function = TILE_FUNCTIONS.get(target)
+        if function is None:
+            what = f"{ast.unparse(node.func)} is no operation on tiles, and its arguments exist only on the GPU"
+            if target is not None:
+                what = f"{ast.unparse(node.func)} stands outside the head of a for loop"
+            known = ", ".join(f"tg.{n}" for n in TILE_FUNCTIONS.values())
+            raise BadCall(span, what=what, advice=f"operations are {known}, .astype, .T and + - * /")
         return getattr(self, f"call_{function}")(node, span, name)
 
     # -------------------------------------------------------------------------------------- tile functions
@@ -173,16 +202,19 @@ class Expressions:
             raise WrongDirection(
                 span, what=f"{tensor.name} is a tg.Out, which is written only", advice="keep the tile in a variable"
             )
-        count = self.constant(stages, 1)
-        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        given = self.constant(stages, 1)
+        count = whole(given)
+        if count is None or not 0 < count < 2**31:
             raise BadCall(
                 self.span(stages) if stages else span,
-                what=f"stages={count!r} is not a positive number of slots",
+                what=f"stages={given!r} is not a positive number of slots",
                 advice="use stages=1 for a single slot, stages=3 to copy two trips ahead",
             )
         level = self.constant(to, None)
         if level not in (None, "shared", "registers"):
-            raise BadCall(span, what=f"to={level!r} is no memory level", advice='use to="shared" or to="registers"')
+            raise BadCall(
+                self.span(to), what=f"to={level!r} is no memory level", advice='use to="shared" or to="registers"'
+            )
         result = self.scope.value(name, tensor.dtype, window.shape)
         self.scope.ops.append(hir.Load(result, window, self.instruction(by, span), count, level, span))
         return result
@@ -197,9 +229,10 @@ class Expressions:
         self, a: hir.Value, b: hir.Value, c: hir.Value | None, by: hir.Instruction | None, span: Span, name: str
     ) -> hir.Value:
         if len(a.shape) != 2 or len(b.shape) != 2 or a.shape[1] != b.shape[0]:
+            why = "the inner sizes differ" if len(a.shape) == len(b.shape) == 2 else "both must have two axes"
             raise ShapeMismatch(
                 span,
-                what=f"tg.dot of {a.name} {a.shape} and {b.name} {b.shape}: the inner sizes differ",
+                what=f"tg.dot of {a.name} {a.shape} and {b.name} {b.shape}: {why}",
                 advice="the operands are [M, K] and [K, N]; transpose one with .T if needed",
             )
         if a.dtype != b.dtype:
@@ -229,16 +262,16 @@ class Expressions:
         return self.fill(shape, self.constant(value, 0.0), dtype, span, name)
 
     def fill(self, shape: ast.expr, number: Any, dtype: ast.expr | None, span: Span, name: str) -> hir.Value:
-        sizes = self.constant(shape, ())
-        sizes = (sizes,) if isinstance(sizes, int) else sizes
-        if not isinstance(sizes, tuple) or not sizes or not all(isinstance(s, int) and s > 0 for s in sizes):
+        given = self.constant(shape, ())
+        parts = tuple(given) if isinstance(given, (tuple, list)) else (given,)
+        sizes = tuple(n for s in parts if (n := whole(s)) is not None and 0 < n < 2**31)
+        if not sizes or len(sizes) != len(parts):
             raise ShapeMismatch(
-                span, what=f"{sizes!r} is no tile shape", advice="give positive integers, e.g. (BM, BN)"
+                self.span(shape), what=f"{given!r} is no tile shape", advice="give positive integers, e.g. (BM, BN)"
             )
-        if isinstance(number, bool) or not isinstance(number, (int, float)):
-            raise BadCall(span, what=f"{number!r} is no number", advice="fill a tile with a compile-time number")
-        result = self.scope.value(name, self.dtype(self.constant(dtype, "f32"), span), sizes)
-        self.scope.ops.append(hir.Fill(result, float(number), span))
+        kind = self.dtype(self.constant(dtype, "f32"), self.span(dtype) if dtype else span)
+        result = self.scope.value(name, kind, sizes)
+        self.scope.ops.append(hir.Fill(result, self.number(number, span, "tg.full"), span))
         return result
 
     def call_maximum(self, node: ast.Call, span: Span, name: str) -> Any:
@@ -252,9 +285,11 @@ class Expressions:
     def map(self, op: str, args: list[Any], span: Span, name: str) -> hir.Value:
         """Elementwise op with NumPy's promotion: numbers are weak, f16 and bf16 widen to f32, never to one another."""
         tiles = [a for a in args if isinstance(a, hir.Value)]
-        for a in args:
-            if not isinstance(a, (hir.Value, int, float)) or isinstance(a, bool):
-                raise BadCall(span, what=f"{op} of {_describe(a)}", advice="operands are tiles and numbers")
+        operands = [a if isinstance(a, hir.Value) else self.number(a, span, op) for a in args]
+        if not tiles:
+            raise BadCall(
+                span, what=f"{op} of numbers only", advice="give at least one tile; for numbers use Python's functions"
+            )
         if len({t.shape for t in tiles}) > 1:
             shapes = " and ".join(f"{t.name} {t.shape}" for t in tiles)
             raise ShapeMismatch(span, what=f"{op} of {shapes}", advice="elementwise operands have one shape")
@@ -262,10 +297,28 @@ class Expressions:
         if dtypes == {F16, BF16}:
             raise DtypeMismatch(span, what=f"{op} of f16 and bf16", advice="cast one operand with .astype")
         dtype = F32 if F32 in dtypes else tiles[0].dtype
-        operands = tuple(self.cast(a, dtype, span, "") if isinstance(a, hir.Value) else float(a) for a in args)
+        same = tuple(self.cast(a, dtype, span, "") if isinstance(a, hir.Value) else a for a in operands)
         result = self.scope.value(name, dtype, tiles[0].shape)
-        self.scope.ops.append(hir.Map(result, op, operands, span))
+        self.scope.ops.append(hir.Map(result, op, same, span))
         return result
+
+    def number(self, value: Any, span: Span, what: str) -> float:
+        """A compile-time number as an operand; raises BadCall."""
+        if isinstance(value, TileIndex):
+            raise BadCall(
+                span, what=f"{what} of {_describe(value)}", advice="a tile index has no value here: it indexes windows"
+            )
+        if isinstance(value, bool) or not isinstance(value, numbers.Real):
+            raise BadCall(span, what=f"{what} of {_describe(value)}", advice="operands are tiles and numbers")
+        try:
+            number = float(value)
+        except OverflowError:
+            number = F32_LIMIT
+        if math.isfinite(number) and abs(number) >= F32_LIMIT:
+            raise BadCall(
+                span, what=f"{what} of a number beyond the range of f32", advice='use float("inf") for infinity'
+            )
+        return number
 
     def cast(self, value: hir.Value, dtype: DType, span: Span, name: str) -> hir.Value:
         if value.dtype == dtype:
@@ -276,6 +329,10 @@ class Expressions:
 
     def window(self, node: ast.Subscript) -> tuple[hir.Tensor, hir.Window]:
         """A window such as a[m, k] or a[r, :]."""
+        if isinstance(node.value, ast.Subscript):
+            raise WindowMismatch(
+                self.span(node), what="a window of a window", advice="index all axes at once, e.g. a[m, k]"
+            )
         tensor = self.parse(node.value)
         if not isinstance(tensor, hir.Tensor):
             raise WindowMismatch(
@@ -300,7 +357,7 @@ class Expressions:
                     item, f"':' takes the whole axis {number} of {tensor.name}, whose size {extent} is not fixed"
                 )
             return hir.Axis(None, extent.value, extent)
-        index = self.parse(item) if not isinstance(item, ast.Slice) else None
+        index = self.parse(item) if isinstance(item, ast.Name) else None
         if not isinstance(index, TileIndex):
             self.bad_axis(item, f"axis {number} of {tensor.name} is indexed by {ast.unparse(item)!r}, no tile index")
         if index.extent != extent:
@@ -318,7 +375,10 @@ class Expressions:
     def instruction(self, node: ast.expr | None, span: Span) -> hir.Instruction | None:
         by = self.constant(node, None)
         if by is not None and not isinstance(by, hir.Instruction):
-            raise BadCall(span, what=f"by={by!r} is no instruction", advice="use one of tidegate.cuda, e.g. cuda.mma()")
+            shown, advice = repr(by), "use one of tidegate.cuda, e.g. cuda.mma()"
+            if callable(by):
+                shown, advice = getattr(by, "__name__", shown), "call it, e.g. cuda.cp_async()"
+            raise BadCall(self.span(node) if node else span, what=f"by={shown} is no instruction", advice=advice)
         return by
 
     def constant(self, node: ast.expr | None, default: Any) -> Any:
@@ -333,29 +393,21 @@ class Expressions:
         return evaluate(self.source, node, self.scope.constants())
 
     def dtype(self, name: Any, span: Span) -> DType:
-        if name not in DTYPES:
+        if not isinstance(name, str) or name not in DTYPES:
             raise DtypeMismatch(span, what=f"{name!r} is no dtype", advice=f"use one of {', '.join(DTYPES)}")
         return DTYPES[name]
-
-    def extent(self, value: Any, dims: dict[str, Expr], span: Span) -> Expr:
-        """The size that tg.tiles names."""
-        if isinstance(value, str) and value in dims:
-            return dims[value]
-        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-            return Int(value)
-        raise UnknownName(
-            span,
-            name=value,
-            why=" as a dimension",
-            advice=f"tg.tiles takes one of {', '.join(dims) or 'no names'} or a non-negative integer",
-        )
 
     def arguments(self, node: ast.Call, required: tuple[str, ...], optional: tuple[str, ...] = ()) -> list[Any]:
         """The argument expressions by name, None where absent."""
         names = (*required, *optional)
         function = ast.unparse(node.func)
         found: dict[str, ast.expr] = {}
-        if len(node.args) > len(names) or any(isinstance(a, ast.Starred) for a in node.args):
+        unpacked = [a for a in node.args if isinstance(a, ast.Starred)] + [k for k in node.keywords if not k.arg]
+        if unpacked:
+            raise BadCall(
+                self.span(unpacked[0]), what=f"{function} with unpacked arguments", advice="write each argument out"
+            )
+        if len(node.args) > len(names):
             raise BadCall(
                 self.span(node), what=f"{function} got too many arguments", advice=f"it takes {', '.join(names)}"
             )

@@ -93,7 +93,7 @@ class Kernel:
 
     def _multiples(self, multiples: Mapping[str, int]) -> dict[str, int]:
         """Checked: names of dimensions and positive numbers."""
-        if not isinstance(multiples, Mapping) or not set(multiples) <= set(self.dims):
+        if not hasattr(multiples, "items") or not set(multiples) <= set(self.dims):
             raise UnknownConstant(
                 what=f"multiples={multiples!r}: kernel {self.name} has the dimensions {', '.join(self.dims) or 'none'}",
                 advice="give a dictionary of dimensions, e.g. multiples={'K': 16}",

@@ -101,18 +101,29 @@ RESERVED = frozenset({"self", "target", "plan", "share", "multiples", "warps"})
 
 
 def is_name(text: str) -> bool:
-    """May a parameter, dimension or index have this name? It goes into TIR and CUDA text, and into keyword arguments."""
-    return text.isascii() and text.isidentifier() and not keyword.iskeyword(text) and text not in RESERVED
+    """May a parameter, dimension or index have this name? It goes into TIR, CUDA text and keyword arguments."""
+    return is_tir_name(text) and not keyword.iskeyword(text) and text not in RESERVED
 
 
-def whole(value: object) -> int | None:
+def is_tir_name(text: str) -> bool:
+    """Is it a name in TIR text?"""
+    return text.isascii() and text.isidentifier() and text not in ("inf", "nan")
+
+
+def whole(value: Any) -> int | None:
     """The value as an int if it is a whole number (NumPy's count, bool does not), else None."""
-    return int(value) if isinstance(value, numbers.Integral) and not isinstance(value, bool) else None
+    if not isinstance(value, numbers.Integral) or value is True or value is False:
+        return None
+    return int(value)
 
 
 def signature(source: Source, function: Callable[..., Any]) -> Signature:
     """Reads the parameters; raises BadSignature."""
     arguments = source.tree.args
+    if not is_tir_name(source.name):
+        raise BadSignature(
+            source.header(), what=f"a kernel cannot be named {source.name!r}", advice="use an ASCII identifier"
+        )
     for extra in (arguments.vararg, arguments.kwarg):
         if extra:
             raise BadSignature(

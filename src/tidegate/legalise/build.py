@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 
 from tidegate.errors import Span
@@ -25,8 +26,9 @@ class Builder:
     step_ids: set[str] = field(default_factory=set)
 
     def fresh(self, hint: str) -> str:
+        hint = re.sub(r"[^A-Za-z0-9_]", "_", hint)  # the author's names may be beyond ASCII
         name, number = hint, 1
-        while name in self.taken:
+        while name in self.taken or name in ("inf", "nan"):  # numbers in TIR text
             number += 1
             name = f"{hint}{number}"
         self.taken.add(name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import gcd, lcm
 
-from tidegate.errors import BadSchedule, CopyAlignment, NoInstruction, Span
+from tidegate.errors import BadSchedule, CopyAlignment, NoInstruction, OverCapacity, Span
 from tidegate.ir import hir, legal, tir
 from tidegate.ir.dtypes import BF16, F16, F32
 from tidegate.ir.expr import Expr, Int, Sym, cdiv, mul
@@ -24,6 +24,9 @@ from tidegate.target.target import Target
 
 DEFAULT_MULTIPLE = 16
 """What is taken to divide a size that is not given (checked when the kernel is called)."""
+
+MAX_ELEMENTS = 4096
+"""Elements of a tile per thread that TIR allows (tidegate.ir.spec)."""
 
 K_STEP = 16
 WIDEST = 16
@@ -67,6 +70,9 @@ class _Legaliser:
 
     def run(self) -> legal.LegalProgram:
         program = self.program
+        for node in hir.walk(program.body):
+            if isinstance(node, hir.Dot):
+                self.check_dot(node)
         mechanisms = {n.result.id: self.mechanism(n) for n in hir.walk(program.body) if isinstance(n, hir.Load)}
         self.mechanisms = mechanisms
         in_shared = {value for value, how in mechanisms.items() if how != "registers"}
@@ -74,6 +80,7 @@ class _Legaliser:
         self.layouts = choose(program, self.views, self.align)
         self.shared_registers = coalesce(program.body)
         self.block(program.body, None)
+        self.check_sizes()
         return legal.LegalProgram(
             name=program.name,
             file=program.file,
@@ -90,6 +97,32 @@ class _Legaliser:
             body=tuple(self.build.steps),
             span=program.span,
         )
+
+    def check_sizes(self) -> None:
+        """Refuses tiles that no CTA can hold, before anything is computed per element."""
+        capacity = self.target.fact("smem_per_cta")
+        for ring in self.build.rings.values():
+            if (bytes_ := ring.layout.bytes) > capacity:
+                raise OverCapacity(
+                    ring.span,
+                    kernel=self.program.name,
+                    peak=bytes_ * ring.stages,
+                    target=self.target.name,
+                    capacity=capacity,
+                    table=f"  {ring.name}: one tile of {list(ring.shape)} {ring.dtype} has {bytes_} bytes",
+                    advice="use smaller tiles",
+                )
+        large = {name: layout for layout, name in self.build.layouts.items() if layout.registers > MAX_ELEMENTS}
+        held: dict[object, Layout] = {r.name: large[r.layout] for r in self.build.registers if r.layout in large}
+        for step in legal.steps(tuple(self.build.steps)):
+            layout = held.get(getattr(step.instr, "dst", "")) or large.get(getattr(step.instr, "layout", ""))
+            if layout is not None:
+                raise NoInstruction(
+                    step.span,
+                    what=f"a tile of {list(layout.shape)} over {self.program.warps} warps: "
+                    f"{layout.registers} elements per thread, at most {MAX_ELEMENTS} are possible",
+                    advice="use smaller tiles, more warps, or sizes with a larger power of two in them",
+                )
 
     def dims(self) -> tuple[tir.Dim, ...]:
         sizes = dict(self.program.sizes)
@@ -300,7 +333,13 @@ class _Legaliser:
             run = contiguous_run(self.build.register_layout(out), len(shape) - 1)
             self.build.step(f"ldg_{out}", tir.LdGlobal(out, window, min(run * size, align)), node.span)
             return
-        stages = node.stages if loop else 1  # outside a loop a tile is filled once
+        stages = node.stages
+        if stages > 1 and not loop:
+            raise BadSchedule(
+                node.span,
+                what=f"stages={stages} outside a tg.tiles loop: the tile is filled once, and needs one slot",
+                advice="drop stages=, or load the tile inside the loop that uses it",
+            )
         ring = self.build.ring(node.result.name, node.result.dtype, shape, stages, loop, True, node.span)
         self.staged[node.result.id] = _Staged(ring)
         slot = tir.Slot(tir.Name(ring), None, (0,) * len(shape))
@@ -367,7 +406,6 @@ class _Legaliser:
         self.build.step(f"transpose_{out}", tir.Move(out, source), node.span)
 
     def dot(self, node: hir.Dot) -> None:
-        self.check_dot(node)
         (rows, depth), columns = node.a.shape, node.b.shape[1]
         warps = self.program.warps
         acc = mma_accumulator(rows, columns, warps)

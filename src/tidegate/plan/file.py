@@ -26,13 +26,18 @@ def save(plan: AsyncPlan, path: str) -> None:
         file.write(json.dumps(to_json(plan), indent=1) + "\n")
 
 
-def load(path: str) -> AsyncPlan:
-    """Reads a saved plan; raises PlanFormat. Validate it before use (compiling with it does)."""
+def load(path: str, kernel: str | None = None) -> AsyncPlan:
+    """Reads a saved plan; of a list of several plans, the one for ``kernel``. Validate it before use (compiling with it
+    does). Raises PlanFormat."""
     try:
         with open(path, encoding="utf-8") as file:
             data = json.load(file)
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise PlanFormat(path=path, reason=str(error)) from None
+    if kernel is not None and isinstance(data, list) and len(data) > 1:
+        data = [d for d in data if isinstance(d, dict) and d.get("kernel") == kernel]
+        if len(data) != 1:
+            raise PlanFormat(path=path, reason=f"it holds {len(data) or 'no'} plans for kernel {kernel}")
     return from_json(data, path)
 
 

@@ -1,10 +1,12 @@
-"""The GPU of this machine, asked through the driver library itself: cheap, and an answer everywhere."""
+"""The GPU of this machine: a cheap question, with an answer everywhere."""
 
 from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
 from functools import cache
+
+from tidegate.runtime.driver import library
 
 # CUdevice_attribute
 _ATTRIBUTES = {
@@ -49,17 +51,14 @@ class Device:
 @cache
 def available(index: int = 0) -> Device | None:
     """The device, or None where there is no driver or no such device. Never raises; makes no context."""
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-        return _describe(driver, index)
-    except (OSError, AttributeError):
-        return None
+    driver = library()
+    return _describe(driver, index) if driver else None
 
 
 def _describe(driver: ctypes.CDLL, index: int) -> Device | None:
     count, device = ctypes.c_int(), ctypes.c_int()
     name = ctypes.create_string_buffer(256)
-    if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)) or index >= count.value:
+    if driver.cuDeviceGetCount(ctypes.byref(count)) or index >= count.value:
         return None
     if driver.cuDeviceGet(ctypes.byref(device), index) or driver.cuDeviceGetName(name, len(name), device):
         return None

@@ -65,7 +65,7 @@ def find(name: str | None) -> Target:
     Raises UnknownTarget.
     """
     builtin = _builtin()
-    wanted = name or DEFAULT_TARGET
+    wanted = DEFAULT_TARGET if name is None else name
     if wanted in builtin:
         return builtin[wanted]
     from importlib import metadata  # slow to import, and rarely needed

@@ -72,7 +72,7 @@ gemm(const bf16* a, const bf16* b, bf16* c, int M, int N, int K) {
   const u32 shared = shared_address(smem);
   constexpr u32 ta_at = 0, ta_stride = 16384;  // 3 x [128 x 64] bf16, swizzle 3,4,3
   constexpr u32 tb_at = 49152, tb_stride = 32768;  // 3 x [64 x 256] bf16, swizzle 3,4,5
-  u32 w = 0, r = 0;  // slots
+  u32 ta_w = 0, tb_w = 0, ta_r = 0, tb_r = 0;  // the cursors' slots, from the first
   u32 fa[16];  // bf16 in layout frag_a
   u32 fb[16];  // bf16 in layout frag_b
   f32 acc[128];  // f32 in layout frag_c
@@ -103,7 +103,7 @@ gemm(const bf16* a, const bf16* b, bf16* c, int M, int N, int K) {
         const bf16* const from = a_copy_a + (i64(m * 128) * K + s * 64);
         const int left_0 = M - (m * 128 + copy_a_0);
         const int left_1 = K - (s * 64 + copy_a_1);
-        const u32 at = ta_copy_a + w * ta_stride;
+        const u32 at = ta_copy_a + ta_w;
         #pragma unroll
         for (int i = 0; i < 4; ++i)
           cp_async_16_zfill(at + 4096 * i, from + i64(32 * i) * K, 32 * i < left_0 && 0 < left_1 ? 16 : 0);
@@ -113,13 +113,14 @@ gemm(const bf16* a, const bf16* b, bf16* c, int M, int N, int K) {
         const bf16* const from = b_copy_b + (i64(s * 64) * N + n * 256);
         const int left_0 = K - (s * 64 + copy_b_0);
         const int left_1 = N - (n * 256 + copy_b_1);
-        const u32 at = tb_copy_b + w * tb_stride;
+        const u32 at = tb_copy_b + tb_w;
         #pragma unroll
         for (int i = 0; i < 8; ++i)
           cp_async_16_zfill(at + 4096 * i, from + i64(8 * i) * N, 8 * i < left_0 && 0 < left_1 ? 16 : 0);
       }
       // advance w
-      w = w == 2 ? 0 : w + 1;
+      ta_w = ta_w == 2 * ta_stride ? 0 : ta_w + ta_stride;
+      tb_w = tb_w == 2 * tb_stride ? 0 : tb_w + tb_stride;
     }
     // cp_commit #s0 "stage s of ta, tb"
     cp_async_commit();
@@ -138,7 +139,7 @@ gemm(const bf16* a, const bf16* b, bf16* c, int M, int N, int K) {
         const bf16* const from = a_copy_a + (i64(m * 128) * K + (k + 2) * 64);
         const int left_0 = M - (m * 128 + copy_a_0);
         const int left_1 = K - ((k + 2) * 64 + copy_a_1);
-        const u32 at = ta_copy_a + w * ta_stride;
+        const u32 at = ta_copy_a + ta_w;
         #pragma unroll
         for (int i = 0; i < 4; ++i)
           cp_async_16_zfill(at + 4096 * i, from + i64(32 * i) * K, 32 * i < left_0 && 0 < left_1 ? 16 : 0);
@@ -148,26 +149,27 @@ gemm(const bf16* a, const bf16* b, bf16* c, int M, int N, int K) {
         const bf16* const from = b_copy_b + (i64((k + 2) * 64) * N + n * 256);
         const int left_0 = K - ((k + 2) * 64 + copy_b_0);
         const int left_1 = N - (n * 256 + copy_b_1);
-        const u32 at = tb_copy_b + w * tb_stride;
+        const u32 at = tb_copy_b + tb_w;
         #pragma unroll
         for (int i = 0; i < 8; ++i)
           cp_async_16_zfill(at + 4096 * i, from + i64(8 * i) * N, 8 * i < left_0 && 0 < left_1 ? 16 : 0);
       }
       // advance w
-      w = w == 2 ? 0 : w + 1;
+      ta_w = ta_w == 2 * ta_stride ? 0 : ta_w + ta_stride;
+      tb_w = tb_w == 2 * tb_stride ? 0 : tb_w + tb_stride;
     }
     // cp_commit #s3 "stage k + 2 of ta, tb"
     cp_async_commit();
     // ldmatrix fa <- ta[r]
     {
-      const u32 at = ta_frag_a_rows + r * ta_stride;
+      const u32 at = ta_frag_a_rows + ta_r;
       #pragma unroll
       for (int i = 0; i < 4; ++i)
         ldmatrix_x4(fa + (4 * i), at + 4096 * i);
     }
     // ldmatrix fb <- tb[r]
     {
-      const u32 at = tb_frag_b_rows + r * tb_stride;
+      const u32 at = tb_frag_b_rows + tb_r;
       #pragma unroll
       for (int i = 0; i < 4; ++i)
         ldmatrix_x4_trans(fb + (4 * i), at + 128 * i);
@@ -181,14 +183,14 @@ gemm(const bf16* a, const bf16* b, bf16* c, int M, int N, int K) {
     }
     // ldmatrix fa <- ta[r]@0,16
     {
-      const u32 at = ta_frag_a_rows + r * ta_stride;
+      const u32 at = ta_frag_a_rows + ta_r;
       #pragma unroll
       for (int i = 0; i < 4; ++i)
         ldmatrix_x4(fa + (4 * i), (at ^ 32) + 4096 * i);
     }
     // ldmatrix fb <- tb[r]@16,0
     {
-      const u32 at = tb_frag_b_rows + r * tb_stride;
+      const u32 at = tb_frag_b_rows + tb_r;
       #pragma unroll
       for (int i = 0; i < 4; ++i)
         ldmatrix_x4_trans(fb + (4 * i), at + 128 * i + 8192);
@@ -202,14 +204,14 @@ gemm(const bf16* a, const bf16* b, bf16* c, int M, int N, int K) {
     }
     // ldmatrix fa <- ta[r]@0,32
     {
-      const u32 at = ta_frag_a_rows + r * ta_stride;
+      const u32 at = ta_frag_a_rows + ta_r;
       #pragma unroll
       for (int i = 0; i < 4; ++i)
         ldmatrix_x4(fa + (4 * i), (at ^ 64) + 4096 * i);
     }
     // ldmatrix fb <- tb[r]@32,0
     {
-      const u32 at = tb_frag_b_rows + r * tb_stride;
+      const u32 at = tb_frag_b_rows + tb_r;
       #pragma unroll
       for (int i = 0; i < 4; ++i)
         ldmatrix_x4_trans(fb + (4 * i), at + 128 * i + 16384);
@@ -223,14 +225,14 @@ gemm(const bf16* a, const bf16* b, bf16* c, int M, int N, int K) {
     }
     // ldmatrix fa <- ta[r]@0,48
     {
-      const u32 at = ta_frag_a_rows + r * ta_stride;
+      const u32 at = ta_frag_a_rows + ta_r;
       #pragma unroll
       for (int i = 0; i < 4; ++i)
         ldmatrix_x4(fa + (4 * i), (at ^ 96) + 4096 * i);
     }
     // ldmatrix fb <- tb[r]@48,0
     {
-      const u32 at = tb_frag_b_rows + r * tb_stride;
+      const u32 at = tb_frag_b_rows + tb_r;
       #pragma unroll
       for (int i = 0; i < 4; ++i)
         ldmatrix_x4_trans(fb + (4 * i), at + 128 * i + 24576);
@@ -243,7 +245,8 @@ gemm(const bf16* a, const bf16* b, bf16* c, int M, int N, int K) {
         mma_m16n8k16_bf16(acc + (32 * i + 4 * j), fa + (4 * i), fb + (2 * j), acc + (32 * i + 4 * j));
     }
     // advance r
-    r = r == 2 ? 0 : r + 1;
+    ta_r = ta_r == 2 * ta_stride ? 0 : ta_r + ta_stride;
+    tb_r = tb_r == 2 * tb_stride ? 0 : tb_r + tb_stride;
   }
   // cast out <- acc line 15
   #pragma unroll

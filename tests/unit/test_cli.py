@@ -1,0 +1,407 @@
+"""The command line: every command, its JSON, its exit status, and what it says to wrong input."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tidegate.cli import main
+from tidegate.cli.trial import compare
+from tidegate.ops import plain
+from tidegate.plan import producers
+from tidegate.plan.plan import SyncKind
+from tidegate.runtime.compile import Cubin
+from tidegate.runtime.compiled import Compiled
+from tidegate.runtime.device import Device
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+KERNELS = """
+import tidegate as tg
+from tidegate import cuda
+
+
+@tg.kernel(warps=1)
+def double(x: tg.Tensor["R", 128, "f32"], y: tg.Out["R", 128, "f32"], *, STAGES=2, FACTOR=2.0):
+    for r in tg.tiles("R", 1):
+        row = tg.load(x[r, :], by=cuda.cp_async(), stages=STAGES)
+        y[r, :] = row * FACTOR
+
+
+@tg.kernel(warps=1)
+def copy(x: tg.Tensor[4, 128, "f32"], y: tg.Out[4, 128, "f32"]):
+    for r in tg.tiles(4, 1):
+        y[r, :] = tg.load(x[r, :], by=cuda.cp_async())
+"""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    status: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def error(self) -> Any:
+        return self.json["error"]
+
+
+@pytest.fixture
+def tidegate(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Callable[..., Outcome]:
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    monkeypatch.setenv("TIDEGATE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "kernels.py").write_text(KERNELS)
+
+    def run(*arguments: str) -> Outcome:
+        with pytest.raises(SystemExit) as stop:
+            main(arguments)
+        captured = capsys.readouterr()
+        assert "Traceback" not in captured.out + captured.err
+        return Outcome(int(stop.value.code or 0), captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Callable[[str, str], str]:
+    def write(name: str, text: str) -> str:
+        (tmp_path / name).write_text(text)
+        return name
+
+    return write
+
+
+# ---------------------------------------------------------------------------------------------- what it does
+
+
+def test_run_says_everything_about_each_kernel(tidegate: Callable[..., Outcome]) -> None:
+    found = tidegate("run", "kernels.py", "--json")
+    assert found.status == 0
+    double, copy = found.json
+    assert (double["kernel"], copy["kernel"]) == ("double", "copy")
+    assert double["verdict"] == "safe"
+    assert double["matches_plain"] is True
+    assert double["max_rel_error"] == 0.0
+    assert double["smem_bytes"] == 1024
+    assert double["plan"] == "multistage"
+    assert double["sizes"] == {"R": 3}
+    assert copy["sizes"] == {}
+    assert [r["completion"] for r in double["simulations"]] == ["late", "early", "random"]
+    assert {"id", "kind", "participants", "count_or_phase", "protects", "reason"} <= set(double["syncs"][0])
+    assert set(double["timings"]) == {"parse", "analyse", "plan", "emit", "compile"}
+
+
+def test_run_prints_a_page(tidegate: Callable[..., Outcome]) -> None:
+    found = tidegate("run", "kernels.py:copy", "--seed", "7")
+    assert found.status == 0
+    lines = found.out.splitlines()
+    assert lines[0].startswith("copy (kernels.py:")
+    assert any("SAFE" in line for line in lines)
+    assert sum("agrees with the plain program" in line for line in lines) == 3
+    assert len(lines) < 50
+    assert "\x1b" not in found.out
+    assert found.err == ""
+
+
+def test_products_are_compared_within_the_rounding_bound(tidegate: Callable[..., Outcome]) -> None:
+    found = tidegate("run", f"{EXAMPLES / 'gemm.py'}:gemm_v1", "--json", "--set", "K=80", "--target", "h200")
+    assert found.status == 0
+    (gemm,) = found.json
+    assert gemm["sizes"] == {"M": 144, "K": 80, "N": 144}
+    assert gemm["matches_plain"]
+    assert 0 <= gemm["max_rel_error"] < 0.02
+
+
+def test_a_plan_without_its_waits_fails_everywhere(
+    tidegate: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def careless(analysis: producers.Analysis) -> Any:
+        plan = producers.in_order(analysis)
+        return replace(plan, syncs=tuple(s for s in plan.syncs if s.kind is not SyncKind.COPY_WAIT))
+
+    monkeypatch.setitem(producers.PRODUCERS, "careless", careless)
+    found = tidegate("run", "kernels.py:double", "--plan", "careless", "--json")
+    assert found.status == 1
+    assert found.json[0]["verdict"] == "unsafe"
+    assert found.json[0]["matches_plain"] is False
+    page = tidegate("run", "kernels.py:double", "--plan", "careless")
+    assert page.status == 1
+    assert "UNSAFE" in page.out
+    assert "MISMATCH" in page.out
+    assert tidegate("check", "kernels.py:double", "--plan", "careless").status == 1
+
+
+def test_the_gpu_is_compared_too(tidegate: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the plain program, and then with nonsense, in the place of the machine."""
+    gpu = Device(0, "Some GPU", (8, 0), 108, 166912, 167936, 65536, 1024)
+    monkeypatch.setattr("tidegate.runtime.device.available", lambda index=0: gpu)
+    monkeypatch.setattr("tidegate.cli.trial.compile_cuda", lambda compiled: True)
+    monkeypatch.setattr(Compiled, "cubin", Cubin(b"", "sm_80", "", "Used 20 registers", True))
+    monkeypatch.setattr(Compiled, "__call__", lambda self, *arrays: plain.run(self.program, arrays))
+    good = tidegate("run", "kernels.py:double", "--json")
+    assert good.status == 0
+    assert good.json[0]["gpu"]["matches"]
+    assert good.json[0]["gpu"]["name"] == "Some GPU"
+    assert good.json[0]["gpu"]["registers"] == 20
+    monkeypatch.setattr(Compiled, "__call__", lambda self, *arrays: arrays[1].fill(3))
+    bad = tidegate("run", "kernels.py:double")
+    assert bad.status == 1
+    assert "Some GPU: MISMATCH" in bad.out
+    other = tidegate("run", "kernels.py:double", "--target", "h200", "--json")  # another machine's code
+    assert (other.status, other.json[0]["gpu"]) == (0, None)
+
+
+@pytest.mark.parametrize("command", ["plan", "explain", "tir", "cuda", "smem", "check"])
+def test_every_command_prints_text_and_json(tidegate: Callable[..., Outcome], command: str) -> None:
+    text = tidegate(command, "kernels.py:double", "--set", "STAGES=3")
+    assert text.status == 0
+    assert "double" in text.out
+    one = tidegate(command, "kernels.py:double", "--json")
+    assert one.status == 0
+    assert one.json["kernel"] == "double"
+    every = tidegate(command, "kernels.py", "--json")
+    assert [item["kernel"] for item in every.json] == ["double", "copy"]
+
+
+def test_a_printed_plan_loads(tidegate: Callable[..., Outcome], file: Callable[[str, str], str]) -> None:
+    one = file(
+        "one.json", tidegate("plan", "kernels.py:double", "--plan", "in_order", "--target", "h200", "--json").out
+    )
+    again = tidegate("run", "kernels.py:double", "--plan", one, "--json")
+    assert again.status == 0
+    assert again.json[0]["plan"] == "in_order"
+    assert again.json[0]["target"] == "sm_90a"
+    both = file("both.json", tidegate("plan", "kernels.py", "--json").out)
+    assert tidegate("check", "kernels.py", "--plan", both).status == 0
+    other = tidegate("check", "kernels.py:double", "--plan", one, "--set", "STAGES=4", "--json")
+    assert (other.status, other.error["code"]) == (2, "TG501")
+
+
+def test_tir_files(tidegate: Callable[..., Outcome], file: Callable[[str, str], str]) -> None:
+    text = tidegate("tir", "kernels.py:double").out
+    good = file("good.tir", text)
+    assert tidegate("check", good).status == 0
+    assert tidegate("tir", good).out == text
+    assert "__global__" in tidegate("cuda", good).out
+    bad = file("bad.tir", "\n".join(line for line in text.splitlines() if "cp_wait" not in line))
+    found = tidegate("check", bad, "--json")
+    assert (found.status, found.json["status"]) == (1, "unsafe")
+    illegal = file("illegal.tir", text.replace("buffer row f32", "buffer row bf16"))
+    assert tidegate("check", illegal, "--json").error["code"] == "TG602"
+
+
+def test_settings_reach_the_kernels_that_have_them(tidegate: Callable[..., Outcome]) -> None:
+    found = tidegate(
+        "run", "kernels.py", "--set", "STAGES=3", "--set", "FACTOR=0.5", "--set", "R=9", "--set", "warps=2", "--json"
+    )
+    assert found.status == 0
+    double, copy = found.json
+    assert double["constants"] == {"STAGES": 3, "FACTOR": 0.5}
+    assert double["sizes"] == {"R": 9}
+    assert (double["warps"], copy["warps"]) == (2, 2)
+
+
+def test_inputs_of_the_file(tidegate: Callable[..., Outcome], file: Callable[[str, str], str]) -> None:
+    own = """
+def inputs(kernel_name, rng, sizes):
+    return {"x": rng.uniform(size=(7, 128))} if kernel_name == "double" else None
+"""
+    found = tidegate("run", file("own.py", KERNELS + own), "--json")
+    assert found.status == 0
+    assert found.json[0]["sizes"] == {"R": 7}
+    fixed = "\nimport numpy\ninputs = {'x': numpy.full((4, 128), numpy.nan)}\n"
+    assert tidegate("run", file("fixed.py", KERNELS + fixed)).status == 0
+
+
+@pytest.mark.parametrize(
+    ("inputs", "code"),
+    [
+        ("{'z': [1.0]}", "TG856"),
+        ("3", "TG856"),
+        ("{'x': 'text'}", "TG856"),
+        ("{'x': [[1.0, 2.0]]}", "TG701"),
+        ("lambda: {}", "TG856"),
+        ("lambda kernel_name, rng, sizes: 1 / 0", "TG856"),
+    ],
+)
+def test_wrong_inputs(
+    tidegate: Callable[..., Outcome], file: Callable[[str, str], str], inputs: str, code: str
+) -> None:
+    found = tidegate("run", file("own.py", f"{KERNELS}\ninputs = {inputs}\n"), "--json")
+    assert (found.status, found.error["code"]) == (2, code)
+
+
+def test_errors(tidegate: Callable[..., Outcome]) -> None:
+    every = tidegate("errors")
+    assert every.status == 0
+    assert "TG401  shared memory exceeded" in every.out.splitlines()
+    one = tidegate("errors", "tg401", "--json")
+    assert one.json["name"] == "OverCapacity"
+    assert "{kernel} needs {peak} bytes" in tidegate("errors", "TG401").out
+    missing = tidegate("errors", "TG402x")
+    assert missing.status == 2
+    assert "TG402" in missing.err
+
+
+def test_the_version_comes_at_once() -> None:
+    start = time.perf_counter()
+    out = subprocess.run(
+        [sys.executable, "-c", "from tidegate.cli import main; main()", "--version"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert out.stdout.startswith("tidegate ")
+    assert time.perf_counter() - start < 2  # 0.06 s where nothing else runs
+
+
+# ---------------------------------------------------------------------------------------------- what it refuses
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["run", "missing.py"], "TG851"),
+        (["run", "."], "TG851"),
+        (["run", ""], "TG851"),
+        (["run", ":double"], "TG851"),
+        (["run", "kernels.py\0"], "TG851"),
+        (["run", "missing.tir"], "TG851"),
+        (["check", "missing.tir"], "TG851"),
+        (["run", "kernels.py:nothing"], "TG854"),
+        (["run", "kernels.py:"], "TG854"),
+        (["run", "kernels.py", "--set", "STAGES"], "TG855"),
+        (["run", "kernels.py", "--set", "=3"], "TG855"),
+        (["run", "kernels.py", "--set", "STAGES="], "TG855"),
+        (["run", "kernels.py", "--set", "STAGES=" + "9" * 5000], "TG855"),
+        (["run", "kernels.py", "--set", "DEPTH=3"], "TG107"),
+        (["run", "kernels.py:copy", "--set", "STAGES=3"], "TG107"),
+        (["run", "kernels.py", "--set", "STAGES=many"], "TG105"),
+        (["run", "kernels.py", "--set", "STAGES=0.5"], "TG105"),
+        (["run", "kernels.py", "--set", "R=-1"], "TG107"),
+        (["run", "kernels.py", "--set", "R=2000000000"], "TG856"),
+        (["run", "kernels.py", "--set", "warps=3"], "TG306"),
+        (["run", "kernels.py", "--set", "STAGES=100000"], "TG401"),
+        (["smem", "kernels.py", "--set", "STAGES=100000"], "TG401"),
+        (["run", "kernels.py", "--target", "pdp11"], "TG304"),
+        (["smem", "kernels.py", "--target", ""], "TG304"),
+        (["run", "kernels.py", "--plan", "best"], "TG305"),
+        (["run", "kernels.py", "--plan", ""], "TG305"),
+        (["run", "kernels.py", "--plan", "missing.json"], "TG502"),
+        (["run", "kernels.py", "--plan", "kernels.py"], "TG502"),
+        (["errors", "TG999"], "TG857"),
+        (["errors", ""], "TG857"),
+    ],
+)
+def test_refusals(tidegate: Callable[..., Outcome], arguments: list[str], code: str) -> None:
+    found = tidegate(*arguments, "--json")
+    assert (found.status, found.error["code"], found.err) == (2, code, "")
+    text = tidegate(*arguments)
+    assert text.status == 2
+    assert text.err.startswith(f"error[{code}]")
+    assert "\n  try: " in text.err
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "line"),
+    [
+        ("x = (1\n", "TG852", 1),
+        ("import os\n\n\ndef f():\n    return 1 / 0\n\n\nf()\n", "TG852", 5),
+        ("import missing_module\n", "TG852", 1),
+        ("import sys\nsys.exit(0)\n", "TG852", 2),
+        ("x = 1\n", "TG853", None),
+        ("", "TG853", None),
+        ("\0", "TG852", None),
+        ("import tidegate as tg\nA = tg.Tensor[1.5]\n", "TG104", 2),
+    ],
+)
+def test_python_files_that_do_not_load(
+    tidegate: Callable[..., Outcome], file: Callable[[str, str], str], text: str, code: str, line: int | None
+) -> None:
+    found = tidegate("run", file("bad.py", text), "--json")
+    assert (found.status, found.error["code"]) == (2, code)
+    assert (found.error["where"] or {}).get("line") == line
+
+
+@pytest.mark.parametrize("text", ["", "kernel", "\0\1\2", "garbage\n" * 3])
+def test_tir_files_that_do_not_read(
+    tidegate: Callable[..., Outcome], file: Callable[[str, str], str], text: str
+) -> None:
+    found = tidegate("check", file("bad.tir", text), "--json")
+    assert (found.status, found.error["code"]) == (2, "TG601")
+
+
+def test_files_of_bytes(tidegate: Callable[..., Outcome], tmp_path: Path) -> None:
+    for name, code in (("bytes.py", "TG852"), ("bytes.tir", "TG851"), ("bytes.json", "TG502")):
+        (tmp_path / name).write_bytes(b"\xff\xfe\x80garbage")
+        arguments = ["kernels.py", "--plan", name] if name.endswith(".json") else [name]
+        found = tidegate("check", *arguments, "--json")
+        assert (found.status, found.error["code"]) == (2, code)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["nonsense"], ["run"], ["run", "kernels.py", "--fast"], ["run", "kernels.py", "--seed", "x"]]
+)
+def test_wrong_usage(tidegate: Callable[..., Outcome], arguments: list[str]) -> None:
+    assert tidegate(*arguments).status == 2
+
+
+def test_what_a_file_prints_is_kept_out_of_the_output(
+    tidegate: Callable[..., Outcome], file: Callable[[str, str], str]
+) -> None:
+    found = tidegate("plan", file("loud.py", KERNELS + "\nprint('hello')\n"), "--json")
+    assert len(found.json) == 2
+    assert found.err == "hello\n"
+
+
+def test_interrupts_are_quiet(tidegate: Callable[..., Outcome], file: Callable[[str, str], str]) -> None:
+    assert tidegate("run", file("stop.py", "raise KeyboardInterrupt\n")) == Outcome(130, "", "")
+
+
+def test_an_error_in_tidegate_is_a_report(tidegate: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(analysis: producers.Analysis) -> Any:
+        raise RuntimeError("oops")
+
+    monkeypatch.setitem(producers.PRODUCERS, "broken", broken)
+    found = tidegate("plan", "kernels.py", "--plan", "broken", "--json")
+    assert (found.status, found.error["code"]) == (2, "TG899")
+    assert "oops" in found.error["message"]
+
+
+# ---------------------------------------------------------------------------------------------- comparison
+
+
+@pytest.mark.parametrize(
+    ("got", "wanted", "bound", "matches", "error"),
+    [
+        ([1.0, np.nan], [1.0, np.nan], 0.0, True, 0.0),
+        ([1.0], [1.0 + 2**-23], 0.0, False, 2.0**-23),
+        ([1.0], [1.0 + 2**-23], 2.0**-20, True, 2.0**-23),
+        ([0.0], [-0.0], 0.0, False, 0.0),
+        ([np.nan], [1.0], 1e9, False, sys.float_info.max),
+        ([1.0], [np.nan], 1e9, False, sys.float_info.max),
+        ([np.inf], [np.inf], 0.0, True, 0.0),
+        ([1.0, 1e-6], [1.0, 0.0], 1e-3, True, 1.4e-6),
+        ([], [], 0.0, True, 0.0),
+    ],
+)
+def test_compare(got: list[float], wanted: list[float], bound: float, matches: bool, error: float) -> None:
+    a, b = np.array(got, np.float32), np.array(wanted, np.float32)
+    same, worst = compare(a, b, np.full(b.shape, bound))
+    assert same is matches
+    assert worst == pytest.approx(error, rel=0.05)
