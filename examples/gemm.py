@@ -32,15 +32,15 @@ def gemm_v1(
         c[m, n] = acc.astype("bf16")
 
 
-@tg.kernel(warps=8)
+@tg.kernel(warps=4)
 def gemm_v2(
     a: tg.Tensor["M", "K", "bf16"],
     b: tg.Tensor["K", "N", "bf16"],
     c: tg.Out["M", "N", "bf16"],
     *,
     BM=128,
-    BN=256,
-    BK=64,
+    BN=128,
+    BK=32,
     STAGES=4,
 ):
     """A ring: copies run STAGES - 1 trips ahead of the tensor cores, with one barrier per trip."""

@@ -374,7 +374,7 @@ class WrongArguments(TidegateError):
     hint = "{advice}"
 
 
-# ------------------------------------------------------------------------------------------ TG8xx CUDA text, compile, launch
+# ------------------------------------------------------------------------------------------ TG8xx CUDA text and launch
 
 
 class NotEmitted(TidegateError):

@@ -147,7 +147,8 @@ class _Writer:
         axes = [self.axis(s, scope) for s in shape]
         name = self.name(tiles)
         by = self.choose.pick(("by=cuda.cp_async()", "by=cuda.cp_async()", "by=cuda.ld()", ""))
-        stages = self.choose.pick((1, 2, 3, 4, 5, 1, 2, 3))
+        in_loop = len(scope) > len(self.grid)
+        stages = self.choose.pick((1, 2, 3, 4, 5, 1, 2, 3)) if in_loop else 1
         to = self.choose.pick(("", "", "", "", 'to="shared"', 'to="registers"'))
         if to.endswith('registers"') and (stages > 1 or "cp_async" in by):
             to = ""

@@ -59,11 +59,11 @@ def test_sequential_stages_share_offset_zero() -> None:
 def test_over_capacity_is_refused_with_the_largest_number_of_stages() -> None:
     gemm = example("gemm").gemm_v2
     with pytest.raises(OverCapacity) as caught:
-        gemm.smem("h200", STAGES=5)
+        gemm.smem("h200", STAGES=5, BN=256, BK=64)
     assert caught.value.fields["peak"] == 5 * (128 * 64 + 64 * 256) * 2
     assert "stages=4 is the most that fits" in str(caught.value)
-    assert gemm.smem("h200", STAGES=4).largest_stages == 4
-    assert gemm.smem("rtx4090", STAGES=2).largest_stages == 2
+    assert gemm.smem("h200", STAGES=4, BN=256, BK=64).largest_stages == 4
+    assert gemm.smem("rtx4090", STAGES=2, BN=256, BK=64).largest_stages == 2
 
 
 def test_the_report_needs_no_plan_and_takes_milliseconds() -> None:
@@ -72,7 +72,7 @@ def test_the_report_needs_no_plan_and_takes_milliseconds() -> None:
     import time
 
     start = time.perf_counter()
-    report = gemm.smem("h200", STAGES=3)
+    report = gemm.smem("h200", STAGES=3, BN=256, BK=64)
     assert time.perf_counter() - start < 0.05
     assert {b.name: b.bytes for b in report.buffers} == {"x": 3 * 16384, "y": 3 * 32768}
     assert report.peak == sum(b.bytes for b in report.buffers)

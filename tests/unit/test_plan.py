@@ -121,10 +121,10 @@ def test_bent_plans_are_rejected() -> None:
         bent(plan, block, kind=SyncKind.NAMED, participants="warps 0,9", count=1),
         bent(plan, block, kind=SyncKind.CLUSTER),
         replace(plan, buffers=(buffers[0], replace(buffers[1], offset=0))),
-        replace(plan, buffers=(buffers[0], replace(buffers[1], offset=65540))),
+        replace(plan, buffers=(buffers[0], replace(buffers[1], offset=32772))),
         replace(plan, buffers=buffers[:1]),
         replace(plan, schedule=(replace(plan.schedule[0], ahead=(("x", 4), ("y", 3))),)),
-        replace(plan, warps=4),
+        replace(plan, warps=8),
         replace(plan, target="sm_80"),
     ):
         with pytest.raises(PlanRejected):

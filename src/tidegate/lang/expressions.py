@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import math
 import numbers
+import reprlib
 from typing import Any, NoReturn
 
 from tidegate.errors import (
@@ -450,4 +451,4 @@ def _describe(value: Any) -> str:
             return f"the tensor {value.name} (load a window of it)"
         case TileIndex():
             return f"the tile index {value.name}"
-    return repr(value)
+    return reprlib.repr(value)

@@ -112,9 +112,10 @@ def is_tir_name(text: str) -> bool:
 
 def whole(value: Any) -> int | None:
     """The value as an int if it is a whole number (NumPy's count, bool does not), else None."""
-    if not isinstance(value, numbers.Integral) or value is True or value is False:
+    number: object = value
+    if isinstance(number, bool):
         return None
-    return int(value)
+    return int(value) if isinstance(value, numbers.Integral) else None
 
 
 def signature(source: Source, function: Callable[..., Any]) -> Signature:

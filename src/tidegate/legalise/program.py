@@ -174,15 +174,16 @@ class _Legaliser:
         """cp_async, staged (ld and st through registers) or registers."""
         by = load.by.name if load.by else None
         if by not in (None, "cp_async", "ld"):
+            reason = "plans with this instruction cannot be made yet" if by == "tma" else "it copies nothing"
             raise BadSchedule(
                 load.span,
-                what=f"tg.load by {load.by}: plans with this instruction cannot be made yet",
+                what=f"tg.load by {load.by}: {reason}",
                 advice="use by=cuda.cp_async() or by=cuda.ld()",
             )
         wants_shared = load.to == "shared" or load.stages > 1 or self.feeds_dot(load.result)
         if by is None:
             by = "cp_async" if wants_shared and self.align[load.window.tensor] >= 4 else "ld"
-        if by == "cp_async" and load.to == "registers":
+        if load.by and by == "cp_async" and load.to == "registers":
             raise BadSchedule(
                 load.span, what='cp.async writes shared memory, to="registers" asks for registers', advice="drop to="
             )
@@ -423,9 +424,11 @@ class _Legaliser:
 
     def check_dot(self, node: hir.Dot) -> None:
         if node.by is not None and node.by.name != "mma":
+            later = node.by.name == "wgmma"
+            reason = "plans with this instruction cannot be made yet" if later else "it computes no product"
             raise BadSchedule(
                 node.span,
-                what=f"tg.dot by {node.by}: plans with this instruction cannot be made yet",
+                what=f"tg.dot by {node.by}: {reason}",
                 advice="use by=cuda.mma()",
             )
         if node.a.dtype not in (F16, BF16):

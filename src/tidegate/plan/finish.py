@@ -9,7 +9,7 @@ from tidegate.analyze.access import Access
 from tidegate.analyze.depend import Dependence, Kind, Scope
 from tidegate.analyze.memory import Allocation
 from tidegate.ir import legal, tir
-from tidegate.plan.order import Facts, Unmet, Walk
+from tidegate.plan.order import OLDEST, Facts, Unmet, Walk
 from tidegate.plan.plan import (
     AsyncPlan,
     Bounds,
@@ -40,18 +40,33 @@ def unordered(nodes: tuple[Node, ...], facts: Facts, syncs: Iterable[Sync]) -> t
 
 
 def only_needed(nodes: tuple[Node, ...], facts: Facts, syncs: Sequence[Sync]) -> tuple[Sync, ...]:
-    """Drops every sync without which everything is still ordered, and notes for the others what they protect."""
+    """Drops every sync without which everything is still ordered, lets every wait leave as many groups as may be, and
+    notes what each sync protects."""
     kept = list(syncs)
     for sync in sorted(syncs, key=lambda s: s.kind is SyncKind.COPY_COMMIT):
         rest = [s for s in kept if s is not sync]
         if not unordered(nodes, facts, rest):
             kept = rest
+    for at, sync in enumerate(kept):
+        if sync.kind is SyncKind.COPY_WAIT:
+            kept[at] = _loosest(nodes, facts, kept, at)
     out = []
     for sync in kept:
         broken = unordered(nodes, facts, [s for s in kept if s is not sync])
-        pairs = tuple(sorted({u.dependence.id for u in broken}, key=lambda i: int(i[1:])))
-        out.append(replace(sync, protects=pairs))
+        pairs = {u.dependence.id for u in broken if u.dependence}
+        out.append(replace(sync, protects=tuple(sorted(pairs, key=lambda i: int(i[1:])))))
     return tuple(out)
+
+
+def _loosest(nodes: tuple[Node, ...], facts: Facts, syncs: Sequence[Sync], at: int) -> Sync:
+    """The wait at an index with the largest count that still orders everything."""
+    best = syncs[at]
+    while (best.count or 0) < OLDEST:
+        looser = replace(best, count=(best.count or 0) + 1)
+        if unordered(nodes, facts, [*syncs[:at], looser, *syncs[at + 1 :]]):
+            break
+        best = looser
+    return best
 
 
 def numbered(nodes: tuple[Node, ...], facts: Facts, syncs: Sequence[Sync]) -> tuple[Sync, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 
 from tidegate.analyze.depend import Dependence, Kind
 from tidegate.ir import legal, tir
@@ -29,10 +30,12 @@ Key = tuple[str, str, int]
 
 @dataclass(frozen=True)
 class Pending:
-    """An access that later ones may conflict with. ``age``: groups committed since (None: complete)."""
+    """An access that later ones may conflict with. ``age``: groups committed since (None: complete); ``passed``: its
+    reader has gone on to the next item."""
 
     age: int | None
     met: frozenset[str | tuple[int, ...]] = frozenset()
+    passed: bool = False
 
 
 State = dict[Key, Pending]
@@ -40,11 +43,11 @@ State = dict[Key, Pending]
 
 @dataclass(frozen=True)
 class Unmet:
-    """A dependence that nothing orders at a place."""
+    """A dependence that nothing orders at a place (None: ``source`` is a copy still in flight when the kernel ends)."""
 
-    dependence: Dependence
+    dependence: Dependence | None
+    source: str
     place: str
-    age: int | None
     complete: bool
 
 
@@ -83,6 +86,7 @@ class Walk:
     insert: bool = False
     demands: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     added: dict[str, list[Sync]] = field(default_factory=dict)
+    wanted: dict[str, Wanted] = field(default_factory=dict)
     unmet: dict[tuple[str, str], Unmet] = field(default_factory=dict)
     quiet: bool = False
 
@@ -127,21 +131,27 @@ class Walk:
                 return self.repeat(node, state)
 
     def repeat(self, node: Repeat, entering: State) -> State:
+        """Joins the states at the head of the body over all trips: a known number of them, or to a fixed point."""
+        trips = node.loop.trips
+        if trips == Int(0):
+            return entering
         head = self.demands.get(node.loop.id, ())
         state, was_quiet = entering, self.quiet
         self.quiet = True
-        while True:
-            leaving = self.block(node.body, state, head)
-            joined = join(entering, leaving)
+        rounds = trips.value - 1 if isinstance(trips, Int) else inf
+        while rounds > 0:
+            joined = join(state, self.block(node.body, state, head))
             if joined == state:
                 break
-            state = joined
+            state, rounds = joined, rounds - 1
         self.quiet = was_quiet
         leaving = self.block(node.body, state, head)
-        trips = node.loop.trips
-        if isinstance(trips, Int):
-            return leaving if trips.value > 0 else entering
-        return join(entering, leaving)
+        return self.left(node, leaving if isinstance(trips, Int) else join(entering, leaving))
+
+    def left(self, node: Repeat, state: State) -> State:
+        """The state behind a loop: fills run ahead only for trips that come, so none waits for its reader any more."""
+        ahead = {r for g in self.facts.groups if g.loop == node.loop.id and g.ahead for r in g.rings}
+        return {k: p for k, p in state.items() if k[1] not in ahead or p.age is None or p.passed}
 
     # -------------------------------------------------------------------------------------- accesses
 
@@ -163,8 +173,11 @@ class Walk:
         group = next(g for g in self.facts.groups if g.name == node.channel)
         moved: State = {}
         for (step, ring, item), pending in state.items():
-            shifted = (item - 1) % group.depth if ring in group.rings else item
-            moved[step, ring, shifted] = pending
+            if ring not in group.rings:
+                moved[step, ring, item] = pending
+            else:
+                passed = pending.passed or (item == 0 and pending.age is not None)
+                moved[step, ring, (item - 1) % group.depth] = replace(pending, passed=passed)
         return moved
 
     def needs(self, node: Node, state: State) -> list[tuple[Key, Dependence | None]]:
@@ -205,40 +218,66 @@ class Walk:
         if not self.insert:
             if not self.quiet:
                 for key, d in needs:
-                    if d is not None:
-                        pending = state[key]
-                        done = pending.age is None
-                        self.unmet.setdefault((d.id, place), Unmet(d, place, pending.age, done))
+                    unmet = Unmet(d, key[0], place, state[key].age is None)
+                    self.unmet.setdefault((d.id if d else key[0], place), unmet)
             return state
-        self.added.pop(place, None)
-        if not needs:
-            return state
-        self.added[place] = required(needs, state, self.facts.program.warps, place)
-        for sync in self.added[place]:
+        if needs:
+            # What an earlier round wanted stays, so that rounds only ever add and come to an end.
+            self.wanted[place] = self.wanted.get(place, Wanted()) | wanted(needs, state)
+            self.added[place] = self.wanted[place].syncs(place, self.facts.program.warps)
+        for sync in self.added.get(place, ()):
             state = apply(state, sync)
         return state
 
 
-def required(needs: list[tuple[Key, Dependence | None]], state: State, warps: int, place: str) -> list[Sync]:
-    """The fewest syncs that order all needs at one place: commit, one wait, one rendezvous."""
-    out: list[Sync] = []
-    ages = [age for k, d in needs if (age := state[k].age) is not None and (d is None or d.awaits)]
-    if ages:
-        if OPEN in ages:
+@dataclass(frozen=True)
+class Wanted:
+    """What has to stand at one place: a commit, a wait that leaves ``count`` groups (None: no wait), a rendezvous of
+    the lanes of each warp, and one of the ``crossing`` warps."""
+
+    commit: bool = False
+    count: int | None = None
+    lanes: bool = False
+    crossing: frozenset[int] = frozenset()
+
+    def __or__(self, other: Wanted) -> Wanted:
+        counts = [c for c in (self.count, other.count) if c is not None]
+        return Wanted(
+            self.commit or other.commit,
+            min(counts, default=None),
+            self.lanes or other.lanes,
+            self.crossing | other.crossing,
+        )
+
+    def syncs(self, place: str, warps: int) -> list[Sync]:
+        """The fewest syncs that do it: commit, one wait, one rendezvous."""
+        out: list[Sync] = []
+        if self.commit:
             out.append(make(SyncKind.COPY_COMMIT, place))
-            ages = [age + 1 for age in ages]
-        out.append(make(SyncKind.COPY_WAIT, place, count=min(ages)))
+        if self.count is not None:
+            out.append(make(SyncKind.COPY_WAIT, place, count=self.count))
+        # Lanes of further warps take part in a rendezvous of warps as well.
+        crossing = frozenset(range(warps)) if self.lanes and self.crossing else self.crossing
+        if len(crossing) == warps > 1:
+            out.append(make(SyncKind.BLOCK, place, "all warps"))
+        elif len(crossing) > 1:
+            out.append(make(SyncKind.NAMED, place, "warps " + ",".join(map(str, sorted(crossing)))))
+        elif self.lanes:
+            out.append(make(SyncKind.WARP, place, "each warp"))
+        return out
+
+
+def wanted(needs: list[tuple[Key, Dependence | None]], state: State) -> Wanted:
+    """What orders all needs at one place."""
+    ages = [age for k, d in needs if (age := state[k].age) is not None and (d is None or d.awaits)]
+    commit = OPEN in ages
     scopes = [d.scope for k, d in needs if d is not None and not _met(state[k], d)]
-    crossing = frozenset[int]().union(*(s.warps for s in scopes))
-    if any(s.lanes for s in scopes) and crossing:
-        crossing = frozenset(range(warps))  # lanes of further warps take part as well
-    if len(crossing) > 1:
-        everyone = len(crossing) == warps
-        names = "all warps" if everyone else "warps " + ",".join(map(str, sorted(crossing)))
-        out.append(make(SyncKind.BLOCK if everyone else SyncKind.NAMED, place, names))
-    elif any(s.lanes for s in scopes):
-        out.append(make(SyncKind.WARP, place, "each warp"))
-    return out
+    return Wanted(
+        commit,
+        min(ages) + commit if ages else None,
+        any(s.lanes for s in scopes),
+        frozenset[int]().union(*(s.warps for s in scopes)),
+    )
 
 
 def make(kind: SyncKind, place: str, participants: str = "each thread", count: int | None = None) -> Sync:
@@ -284,7 +323,7 @@ def join(a: State, b: State) -> State:
             out[key] = other
             continue
         ages = [p.age for p in (mine, other) if p.age is not None]
-        out[key] = Pending(min(ages) if ages else None, mine.met & other.met)
+        out[key] = Pending(min(ages) if ages else None, mine.met & other.met, mine.passed or other.passed)
     return out
 
 

@@ -106,7 +106,7 @@ def _produce(analysis: Analysis, name: str, ahead: Ahead) -> AsyncPlan:
     kept = only_needed(nodes, known, ordered)
     left = unordered(nodes, known, kept)
     if left:
-        first = left[0].dependence
+        first = left[0].dependence or left[0].source
         raise OrderNotProvable(
             analysis.program.span,
             what=f"producer {name} leaves {first} unordered at {left[0].place}",

@@ -157,7 +157,8 @@ class _Builder:
             if step.fills in group.rings
         ]
         turn = Turn(f"{place}/turn", group.name, "fill")
-        return Guard(place, less(index, loop.trips), (*issues, turn))
+        never = isinstance(loop.trips, Int) and item >= loop.trips.value
+        return Guard(place, Int(0) if never else less(index, loop.trips), (*issues, turn))
 
 
 def _own_steps(body: tuple[legal.Step | legal.Loop, ...]) -> Iterator[legal.Step]:

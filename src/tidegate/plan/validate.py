@@ -127,6 +127,12 @@ def _syncs(plan: AsyncPlan, places: set[str]) -> None:
 def _unordered(unmet: Unmet, facts: Facts) -> PlanRejected:
     d = unmet.dependence
     spans = {s.id: s.span for s in legal.steps(facts.program.body)}
+    if d is None:
+        return PlanRejected(
+            spans[unmet.source],
+            what=f"nothing waits for {unmet.source} before the kernel ends",
+            advice="add a cp.async wait that covers it, or let a producer make the plan",
+        )
     if d.awaits and not unmet.complete:
         need = f"a cp.async wait that covers {d.source}"
     elif d.scope.warps:
