@@ -4,7 +4,29 @@ from __future__ import annotations
 
 from tidegate.errors import TidegateError
 from tidegate.lang.kernel import Kernel, kernel
-from tidegate.lang.surface import Out, Tensor, dot, full, grid, load, maximum, minimum, tiles, zeros
+from tidegate.lang.surface import (
+    Out,
+    Tensor,
+    abs,
+    dot,
+    exp,
+    exp2,
+    full,
+    grid,
+    load,
+    log,
+    log2,
+    max,
+    maximum,
+    min,
+    minimum,
+    rsqrt,
+    sqrt,
+    sum,
+    tanh,
+    tiles,
+    zeros,
+)
 
 __version__ = "0.1.0"
 
@@ -13,13 +35,24 @@ __all__ = [
     "Out",
     "Tensor",
     "TidegateError",
+    "abs",
     "dot",
+    "exp",
+    "exp2",
     "full",
     "grid",
     "kernel",
     "load",
+    "log",
+    "log2",
+    "max",
     "maximum",
+    "min",
     "minimum",
+    "rsqrt",
+    "sqrt",
+    "sum",
+    "tanh",
     "tiles",
     "zeros",
 ]

@@ -205,9 +205,9 @@ class WrongDirection(TidegateError):
 
 
 class OverlappingWrites(TidegateError):
-    """Two CTAs would write the same elements of an output."""
+    """Two CTAs, or two threads of a CTA that nothing orders, would write the same elements of an output."""
 
-    code, title = "TG205", "CTAs write the same elements"
+    code, title = "TG205", "writes to the same elements"
     message = "{what}"
     hint = "{advice}"
 

@@ -102,6 +102,8 @@ class _Writer:
     # ------------------------------------------------------------------------------------------ sizes
 
     def dim(self, tile: int, trips: int, fixed: bool) -> Dim:
+        # Cases multiply with the sizes that are not given: the checker proves little beyond two.
+        fixed = fixed or sum(not d.fixed for d in self.dims) > 1
         ragged = self.choose.many(0, tile - 1) if trips and self.choose.chance(50) else 0
         size = max(trips * tile - ragged, 0)
         if not fixed:

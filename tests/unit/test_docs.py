@@ -56,7 +56,8 @@ def test_snippets_run_and_print_what_is_shown(
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
             exec(compile(block.code, str(path), "exec"), space)
-        printed = "\n".join(line.rstrip() for line in out.getvalue().replace(f"{tmp_path}/", "").splitlines()) + "\n"
+        text = out.getvalue().replace(f"{tmp_path}/", "").replace(f"{ROOT}/examples/", "")
+        printed = "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
         where = f"{name}:{block.line}"
         if block.output is None:
             assert not out.getvalue(), f"{where} prints, and no ```text block shows it"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -23,17 +23,15 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Scope:
-    """Between which threads an order is needed: ``warps`` empty and ``lanes`` false: every thread with itself only.
-
-    ``lanes``: among lanes of one warp. ``warps``: the warps on either side of a pair that crosses warps.
-    """
+    """Between which threads an order is needed. ``warps``: those whose threads meet (none: every thread with itself
+    only); ``lanes``: each of them among its own lanes only, not with another warp."""
 
     lanes: bool
     warps: frozenset[int]
 
     @property
     def private(self) -> bool:
-        return not self.lanes and not self.warps
+        return not self.warps
 
 
 PRIVATE = Scope(False, frozenset())
@@ -42,7 +40,8 @@ PRIVATE = Scope(False, frozenset())
 @dataclass(frozen=True)
 class Dependence:
     """``sink`` must come after ``source``. ``distance`` in fills of the ring: 0 for the same item, S for a reuse of the
-    slot; None between different rings that share bytes (any slot against any slot)."""
+    slot; None between different rings that share bytes: ``slots`` are then the pairs of slots that do, each with its
+    scope."""
 
     id: str
     kind: Kind
@@ -52,6 +51,7 @@ class Dependence:
     distance: int | None
     scope: Scope
     awaits: bool
+    slots: tuple[tuple[int, int, Scope], ...] = ()
 
     def __str__(self) -> str:
         return f"{self.kind.value} {self.source} -> {self.sink}"
@@ -70,7 +70,7 @@ def dependences(
         for v in accesses.values():
             if not (u.writes or v.writes):
                 continue
-            scope = _scope(program, u, v, allocation, unit)
+            scope, slots = _scope(program, u, v, allocation, unit)
             if scope is None:
                 continue
             kind = Kind.RAW if u.writes and not v.writes else Kind.WAW if u.writes else Kind.WAR
@@ -79,7 +79,8 @@ def dependences(
                 continue
             distance = _distance(program, u, v, kind)
             places = (u.place,) if u.place == v.place else (u.place, v.place)
-            found.append(Dependence(f"d{len(found)}", kind, u.step.id, v.step.id, places, distance, scope, awaits))
+            number = f"d{len(found)}"
+            found.append(Dependence(number, kind, u.step.id, v.step.id, places, distance, scope, awaits, slots))
     return tuple(found)
 
 
@@ -89,25 +90,34 @@ def _distance(program: legal.LegalProgram, u: Access, v: Access, kind: Kind) -> 
     return 0 if kind is Kind.RAW else program.ring(u.place).stages
 
 
-def _scope(program: legal.LegalProgram, u: Access, v: Access, allocation: Allocation, unit: int) -> Scope | None:
-    """Who must wait for whom; None if the two never touch a common byte."""
+def _scope(
+    program: legal.LegalProgram, u: Access, v: Access, allocation: Allocation, unit: int
+) -> tuple[Scope | None, tuple[tuple[int, int, Scope], ...]]:
+    """Who must wait for whom (None if the two never touch a common byte), and between which slots of two rings."""
     if u.touch is None or v.touch is None:
-        return _global_scope(program, u, v)
+        return _global_scope(program, u, v), ()
     if u.place == v.place:
-        return _meet(u, v, 0, unit)
+        return _meet(u, v, 0, unit), ()
     a, b = allocation.of(u.place), allocation.of(v.place)
     if a.offset + a.size <= b.offset or b.offset + b.size <= a.offset:
-        return None
-    scopes = []
+        return None, ()
+    met: list[tuple[int, int, Scope]] = []
     for s in range(program.ring(u.place).stages):
         for t in range(program.ring(v.place).stages):
             shift = (b.offset + t * b.stride) - (a.offset + s * a.stride)
-            met = _meet(u, v, shift, unit)
-            if met is not None:
-                scopes.append(met)
-    if not scopes:
+            scope = _meet(u, v, shift, unit)
+            if scope is not None:
+                met.append((s, t, scope))
+    return joint(scope for _, _, scope in met), tuple(met)
+
+
+def joint(scopes: Iterable[Scope]) -> Scope | None:
+    """One scope for all; None for none."""
+    found = list(scopes)
+    if not found:
         return None
-    return Scope(any(s.lanes for s in scopes), frozenset().union(*(s.warps for s in scopes)))
+    warps = frozenset[int]().union(*(s.warps for s in found))
+    return Scope(bool(warps) and all(s.lanes or s.private for s in found), warps)
 
 
 def _global_scope(program: legal.LegalProgram, u: Access, v: Access) -> Scope | None:
@@ -119,7 +129,7 @@ def _global_scope(program: legal.LegalProgram, u: Access, v: Access) -> Scope | 
     assert isinstance(second, tir.StGlobal)
     if first.dst == second.dst and layout_of(program, first) == layout_of(program, second):
         return PRIVATE
-    return Scope(program.warps == 1, frozenset(range(program.warps)) if program.warps > 1 else frozenset())
+    return Scope(program.warps == 1, frozenset(range(program.warps)))
 
 
 def _meet(u: Access, v: Access, shift: int, unit: int) -> Scope | None:
@@ -139,7 +149,5 @@ def _meet(u: Access, v: Access, shift: int, unit: int) -> Scope | None:
         return PRIVATE
     warps = (u.touch.warps[low:high] | v.touch.warps[low - step : high - step])[crossing]
     several = warps & (warps - 1) != 0
-    if not several.any():
-        return Scope(True, frozenset())
     mask = int(np.bitwise_or.reduce(warps))  # lanes that cross inside further warps join the same rendezvous
-    return Scope(False, frozenset(i for i in range(mask.bit_length()) if mask >> i & 1))
+    return Scope(not several.any(), frozenset(i for i in range(mask.bit_length()) if mask >> i & 1))

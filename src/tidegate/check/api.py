@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from itertools import islice
 
 from tidegate.check import windows
 from tidegate.check.control import Undecided
-from tidegate.check.explore import Exhausted, Explorer
-from tidegate.check.machine import MODELLED, Fault, Machine
+from tidegate.check.explore import Exhausted, Explorer, explorer
+from tidegate.check.machine import MODELLED, Machine
+from tidegate.check.participants import misplaced
 from tidegate.check.replay import TooMany, replay, small_sizes
-from tidegate.check.verdict import Finding, Verdict
+from tidegate.check.state import Fault
+from tidegate.check.stuck import deadlock
+from tidegate.check.verdict import Finding, Step, Verdict
 from tidegate.check.witness import describe
 from tidegate.ir import expr as ex
 from tidegate.ir import spec, tir
@@ -23,23 +27,43 @@ MAX_TILES = 24
 """Largest trip count in the search for a witness, with one unknown size."""
 
 
-def check(kernel: tir.Kernel, sizes: Mapping[str, int] | None = None) -> Verdict:
+TRUST = ("war release", "cp.async operand")
+"""Rules about proxy fences that a caller may switch off (docs/checking.md, "Disputed fences")."""
+
+
+def check(kernel: tir.Kernel, sizes: Mapping[str, int] | None = None, trust: Collection[str] = frozenset()) -> Verdict:
     """Whether every access of ``kernel`` is ordered, complete and inside its memory, whatever the timing.
 
     ``sizes`` gives values to dims that are launch arguments; the verdict then holds for these alone. A dim without a
-    value stands for every size that its declared factor divides, 0 included. Raises ValueError for a name that is no
-    launch argument of the kernel, or a size that is negative or breaks the declared factor.
+    value stands for every size that its declared factor divides, 0 included. ``trust`` switches off rules about proxy
+    fences that are disputed: 'war release' (a generic read, then a tensor copy over its bytes) and 'cp.async operand'
+    (a cp.async, then wgmma reads its bytes); the verdict lists the pairs that it exempts. Raises ValueError for a name
+    that is no launch argument of the kernel, a size that is negative or breaks the declared factor, or an unknown rule.
     """
     sizes = dict(sizes or {})
     _validate(kernel, sizes)
-    scope = _scope(kernel, sizes)
+    if unknown := set(trust) - set(TRUST):
+        raise ValueError(f"there is no rule {', '.join(map(repr, unknown))} to trust; there are {', '.join(TRUST)}")
+    scope = _scope(kernel, sizes) + (f", trusting {', '.join(sorted(trust))}" if trust else "")
+    if wrong := _misplaced(kernel):
+        finding, way = wrong
+        return Verdict(kernel.name, "unsafe", scope, (finding,), way)
     if violations := spec.verify(kernel):
         found = tuple(Finding("malformed", f"{v.where}: {v.message}") for v in violations)
         return Verdict(kernel.name, "unsafe", scope, found)
     if reason := _unsupported(kernel):
         return Verdict(kernel.name, "not proved", scope, reason=reason)
-    machine = Machine(kernel)
-    return _ordered(machine, sizes, scope) or _global(machine, sizes, scope) or Verdict(kernel.name, "safe", scope)
+    machine = Machine(kernel, frozenset(trust))
+    verdict = _ordered(machine, sizes, scope) or _global(machine, sizes, scope) or Verdict(kernel.name, "safe", scope)
+    return replace(verdict, exempted=tuple(machine.exempted))
+
+
+def _misplaced(kernel: tir.Kernel) -> tuple[Finding, tuple[Step, ...]] | None:
+    """What the wrong threads execute, if the roles are those of the kernel at all."""
+    roles = {r.name: r for r in kernel.roles}
+    inside = all(0 <= r.first and 0 < r.count and r.first + r.count <= kernel.warps for r in kernel.roles)
+    known = all(s.role in roles for s in tir.walk(kernel.body) if isinstance(s, tir.InRole))
+    return misplaced(kernel) if inside and known else None
 
 
 def _validate(kernel: tir.Kernel, sizes: Mapping[str, int]) -> None:
@@ -62,12 +86,9 @@ def _scope(kernel: tir.Kernel, sizes: Mapping[str, int]) -> str:
 
 
 def _unsupported(kernel: tir.Kernel) -> str:
-    if kernel.roles:
-        return f"roles are not modelled yet: {', '.join(r.name for r in kernel.roles)}"
     for stmt in tir.walk(kernel.body):
         if not isinstance(stmt, MODELLED):
-            text = print_stmt(stmt)
-            return f"the instruction {type(stmt).__name__} is not modelled yet: {text}"
+            return f"the instruction {type(stmt).__name__} is not modelled yet: {print_stmt(stmt)}"
     return ""
 
 
@@ -76,24 +97,24 @@ def _unsupported(kernel: tir.Kernel) -> str:
 
 def _ordered(machine: Machine, sizes: Mapping[str, int], scope: str) -> Verdict | None:
     """The verdict on shared memory, None when all is well."""
-    explorer = Explorer(machine, sizes)
+    explored = explorer(machine, sizes)
     reason = ""
     try:
-        for case in explorer.cases():
-            explorer.run(case)
+        for case in explored.cases():
+            explored.run(case)
     except Fault as fault:
-        if not explorer.atoms and not explorer.used_grid:
+        if not explored.atoms and not explored.used_grid and not explored.open:
             return _unsafe(machine, fault, scope)
         reason = f"{fault.kind} in an abstract run, which no concrete run with small sizes confirmed"
     except (Undecided, Exhausted) as stop:
         reason = str(stop)
     if not reason:
         return None
-    return _search(machine, sizes, explorer) or Verdict(machine.kernel.name, "not proved", scope, reason=reason)
+    return _search(machine, sizes, explored) or Verdict(machine.kernel.name, "not proved", scope, reason=reason)
 
 
 def _unsafe(machine: Machine, fault: Fault, scope: str) -> Verdict:
-    finding, timeline = describe(machine, fault)
+    finding, timeline = (deadlock if fault.kind == "deadlock" else describe)(machine, fault)
     return Verdict(machine.kernel.name, "unsafe", scope, (finding,), timeline)
 
 
@@ -101,10 +122,10 @@ def _search(machine: Machine, sizes: Mapping[str, int], abstract: Explorer) -> V
     """The smallest concrete run that breaks a rule, None when the search finds none."""
     for values in islice(_runs(machine.kernel, sizes), MAX_RUNS):
         for where in _corners(machine.kernel, values, abstract):
-            explorer = Explorer(machine, values, where, exact=True)
+            run = explorer(machine, values, where, exact=True)
             try:
-                for case in explorer.cases():
-                    explorer.run(case)
+                for case in run.cases():
+                    run.run(case)
             except Fault as fault:
                 return _unsafe(machine, fault, _place(machine.kernel, values, where))
             except (Undecided, Exhausted, ZeroDivisionError):
@@ -155,10 +176,10 @@ def _place(kernel: tir.Kernel, values: Mapping[str, int], where: Mapping[str, in
 def _global(machine: Machine, sizes: Mapping[str, int], scope: str) -> Verdict | None:
     """The verdict on global memory, None when all is well."""
     kernel = machine.kernel
-    explorer = Explorer(machine, sizes)
-    found = windows.uses(kernel, explorer.reader)
+    reader = Explorer(machine, sizes).reader
+    found = windows.uses(kernel, reader)
     reasons = [
-        *windows.unproved_bounds(kernel, explorer.reader, found),
+        *windows.unproved_bounds(kernel, reader, found),
         *windows.unproved_writers(kernel, found),
     ]
     if not reasons:

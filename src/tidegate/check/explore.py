@@ -15,7 +15,9 @@ from math import inf, lcm, prod
 
 from tidegate.check import control
 from tidegate.check.control import Atom, Env, Index, Interval, Linear, Place, Reader, Term, Undecided, exactly
-from tidegate.check.machine import At, Log, Machine, State
+from tidegate.check.machine import Machine
+from tidegate.check.sites import Group
+from tidegate.check.state import At, Fault, Log, State
 from tidegate.ir import tir
 from tidegate.ir.expr import Expr
 
@@ -50,7 +52,7 @@ class Explorer:
         machine: Machine,
         sizes: Mapping[str, int],
         indices: Mapping[str, int] | None = None,
-        observe: Callable[[State, tir.Stmt, Env], None] | None = None,
+        observe: Callable[[State, tir.Stmt, Env, Group], None] | None = None,
         exact: bool = False,
     ) -> None:
         self.machine = machine
@@ -61,6 +63,7 @@ class Explorer:
         self.observe = observe
         self.exact = exact
         self.steps = 0
+        self.open = False  # whether the end of a loop was taken to be any number
         self._conditions: dict[Expr, list[control.Test]] = {}
         self._survey()
 
@@ -185,13 +188,14 @@ class Explorer:
                     states = self._block(stmt.body, states, env)
             else:
                 if self.observe is not None and states:
-                    self.observe(states[0], stmt, env)
+                    self.observe(states[0], stmt, env, self.machine.everyone)
                 at: At = tuple((name, place.value.exact) for name, place in env.places.items())
                 self.steps += len(states)
                 if self.steps > MAX_STEPS:
                     raise Exhausted(f"more than {MAX_STEPS} steps without reaching a fixed point")
                 for state in states:
-                    self.machine.step(state, stmt, at)
+                    if not self.machine.step(state, stmt, at):
+                        raise Fault("deadlock", stmt, at, state=state, group=self.machine.everyone)
         return states
 
     def _loop(self, loop: tir.For, states: list[State], env: Env) -> list[State]:
@@ -210,10 +214,15 @@ class Explorer:
             out += self._trips(loop, [s.copy() for s in states], env, start, end, count)
         if trips.high >= edge:
             out += self._any(loop, states, env, start, end)
-        return _distinct(out)
+        return self._distinct(out)
+
+    def _distinct(self, states: list[State]) -> list[State]:
+        if len(states) < 2:
+            return states
+        return list({self.machine.key(s): s for s in reversed(states)}.values())
 
     def _body(self, loop: tir.For, states: list[State], env: Env, place: Place) -> list[State]:
-        return _distinct(self._block(loop.body, states, env.at(loop.index, place)))
+        return self._distinct(self._block(loop.body, states, env.at(loop.index, place)))
 
     def _place(self, start: Linear, end: Linear, i: Interval, left: Interval) -> Place:
         """The place of iteration ``i`` of a loop."""
@@ -240,7 +249,7 @@ class Explorer:
         i, skipped = 0, False
         while i < count:
             if middle.low <= i <= middle.high:
-                key = (frozenset(s.key() for s in states), (start.const + i) % self.period)
+                key = (frozenset(map(self.machine.key, states)), (start.const + i) % self.period)
                 before = seen.setdefault(key, i)
                 if before < i and not skipped:
                     cycles = (int(middle.high) + 1 - i) // (i - before)
@@ -270,7 +279,7 @@ class Explorer:
             following: dict[int, list[State]] = {}
             for residue, some in groups.items():
                 known = seen.setdefault(residue, {})
-                fresh = {k: s for s in some if (k := s.key()) not in known}
+                fresh = {k: s for s in some if (k := self.machine.key(s)) not in known}
                 known.update({k: s.copy() for k, s in fresh.items()})
                 if fresh:
                     place = replace(middle, residue=residue)
@@ -297,13 +306,20 @@ def _distances(form: Linear, ends: Mapping[str, Linear]) -> Iterable[int]:
             yield max(control.constants(rest))
 
 
-def _distinct(states: list[State]) -> list[State]:
-    if len(states) < 2:
-        return states
-    return list({s.key(): s for s in reversed(states)}.values())
-
-
 def _mark(states: list[State], loop: tir.For, skipped: int) -> None:
     for state in states:
         if skipped:
             state.log = Log(loop, (), state.now, state.log, skipped)
+
+
+def explorer(
+    machine: Machine,
+    sizes: Mapping[str, int],
+    indices: Mapping[str, int] | None = None,
+    observe: Callable[[State, tir.Stmt, Env, Group], None] | None = None,
+    exact: bool = False,
+) -> Explorer:
+    """An explorer that fits the kernel: with roles or without."""
+    from tidegate.check.joint import Roles
+
+    return (Roles if machine.kernel.roles else Explorer)(machine, sizes, indices, observe, exact)

@@ -1,210 +1,176 @@
-"""The abstract machine: one CTA executes TIR statement by statement and every shared access is checked against order.
+"""The abstract machine: one CTA executes TIR statement by statement, and every shared access is checked against order.
 
-Time counts executed statements. ``known[a, b]`` is the latest time up to which every thread of warp b knows what the
-*other* threads of warp a did; a rendezvous joins these clocks among its participants. Control is uniform and no sync
-tells lanes of a warp apart, so this table of warps says exactly what a vector clock per thread would (docs/checking.md
-has the argument). A *site* is one shape of access to one slot; per site only its latest execution matters.
+A group of warps executes a statement together. A step either happens, changes the state in place and returns True, or
+has to wait for other groups and returns False. It raises :class:`Fault` at the first rule that is broken. Clocks and
+their columns are those of :mod:`tidegate.check.state`; barriers are in :mod:`tidegate.check.phases`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
 
 import numpy as np
 
-from tidegate.check.pattern import Meeting, Shape, meeting, slot_shape, uncovered
+from tidegate.check import phases
+from tidegate.check.canonical import Canonical
+from tidegate.check.pattern import uncovered
+from tidegate.check.sites import BULK, COPY, WGMMA, Group, Key, Rivals, Sites, accesses, everyone
+from tidegate.check.state import CAUSE, DATA, PROXY, At, Fault, Frame, Log, State
 from tidegate.ir import tir
-from tidegate.ir.layout import Layout
+from tidegate.ir.text import print_stmt
 
-At = tuple[tuple[str, int | None], ...]
-"""Loop and grid indices at a step; None where a whole range of values is replayed at once."""
-
-
-@dataclass(frozen=True)
-class Site:
-    """One shape of access to one slot. ``base`` is the slot's first byte."""
-
-    buffer: str
-    slot: int
-    base: int
-    shape: Shape
-    write: bool
-    copy: bool
-
-
-@dataclass(frozen=True, eq=False)
-class Log:
-    """Executed steps, newest first."""
-
-    stmt: tir.Stmt
-    at: At
-    time: int
-    before: Log | None
-    skipped: int = 0
-
-
-@dataclass(eq=False)
-class Fault(Exception):
-    """A broken rule. ``earlier`` and ``later`` are sites (``later`` None: the end of the kernel); ``bad[a, b]``: the
-    pairs of warps that nothing orders (None: any)."""
-
-    kind: str
-    stmt: tir.Stmt | None
-    at: At
-    earlier: int | None = None
-    later: int | None = None
-    bad: np.ndarray | None = None
-    where: tuple[int, int] | None = None
-    detail: str = ""
-    state: State | None = field(default=None, repr=False)
-
-
-class State:
-    """Everything that the future depends on, and for witnesses which steps led here."""
-
-    __slots__ = ("alone", "committed", "cursors", "done", "group", "issued", "known", "last", "log", "now")
-
-    def __init__(self, warps: int, alone: np.ndarray, cursors: dict[str, int]) -> None:
-        self.now = 0
-        self.alone = alone  # per site: no other site writes its bytes, so it does not matter when it was executed
-        sites = len(alone)
-        self.known = np.zeros((warps, warps), np.int64)
-        self.issued = np.zeros(sites, np.int64)  # time of the latest execution, 0: never
-        self.done = np.zeros(sites, np.int64)  # time that others must know: of a copy, that of the issuer's wait
-        self.group = np.full(sites, -1, np.int64)  # of an incomplete copy: number of its commit group; else -1
-        self.committed = 0  # groups closed so far, equal for all threads
-        self.cursors = cursors
-        self.last: dict[int, Log] = {}  # per site the step that executed it last
-        self.log: Log | None = None
-
-    def copy(self) -> State:
-        other = State.__new__(State)
-        other.now, other.committed, other.log, other.alone = self.now, self.committed, self.log, self.alone
-        other.known, other.issued = self.known.copy(), self.issued.copy()
-        other.done, other.group = self.done.copy(), self.group.copy()
-        other.cursors, other.last = dict(self.cursors), dict(self.last)
-        return other
-
-    def key(self) -> bytes:
-        """Equal for states with the same future. Times matter by their order alone, groups by their age."""
-        pending = self.group >= 0
-        # What all know, all will know: such times need not be told apart.
-        done = np.where(pending, 0, np.maximum(self.done, self.known.min()))
-        issued = np.where(self.alone, np.minimum(self.issued, 1), self.issued)
-        times = np.concatenate([np.array([0, 1]), self.known.ravel(), issued, done])
-        ranks = np.unique(times, return_inverse=True)[1].astype(np.int32)
-        ages = np.where(pending, self.committed - self.group, -1).astype(np.int32)
-        return ranks.tobytes() + ages.tobytes() + repr(list(self.cursors.values())).encode()
+WARPGROUP = 4
 
 
 class Machine:
-    """Executes instructions of one kernel on states. Raises :class:`Fault` at the first rule that is broken."""
+    """Executes instructions of one kernel on states. ``trust`` names the rules about fences that do not apply (see
+    :func:`tidegate.check.check`); ``exempted`` collects the pairs that broke one of these."""
 
-    def __init__(self, kernel: tir.Kernel) -> None:
+    def __init__(self, kernel: tir.Kernel, trust: frozenset[str] = frozenset()) -> None:
         self.kernel = kernel
-        self.buffers: dict[str, tir.Buffer] = {b.name: b for b in kernel.buffers}
-        self.depths = {c.name: c.depth for c in kernel.cursors}
-        self.layouts: dict[str, Layout] = dict(kernel.layouts)
-        self.tiles: dict[str, Layout] = {r.name: self.layouts[r.layout] for r in kernel.registers}
-        self.sites: list[Site] = []
-        self.accesses: dict[tuple[tir.Slot, str, bool, bool, bool], tuple[int, ...]] = {}
-        self.rivals: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-        self.numbers: dict[Site, int] = {}
-        for stmt in tir.walk(kernel.body):
-            if isinstance(stmt, (tir.CpAsync, tir.LdShared, tir.StShared, tir.LdMatrix)):
-                self._declare(stmt)
-        self.alone = np.array([self._alone(site) for site in self.sites], bool)
+        self.everyone = everyone(kernel)
+        self.catalogue = Sites(kernel, trust)
+        self.sites = self.catalogue.items
+        self.buffers = self.catalogue.buffers
+        self.depths = self.catalogue.depths
+        body = tir.walk(kernel.body)
+        self.frame = Frame(
+            kernel.warps,
+            tuple((b.name, s) for b in kernel.barriers for s in range(b.stages)),
+            tuple(sorted({s.barrier for s in body if isinstance(s, (tir.BarSync, tir.BarArrive))})),
+            kernel.barriers,
+            tuple(dict.fromkeys(s.d for s in body if isinstance(s, tir.Wgmma))),
+        )
+        self.first_slot = {b: n for n, (b, s) in enumerate(self.frame.slots) if s == 0}
+        self.barriers = {b.name: b for b in kernel.barriers}
+        self.totals = {s.barrier: 32 * len(s.warps) for s in body if isinstance(s, tir.BarSync)}
+        self.totals |= {s.barrier: s.count for s in body if isinstance(s, tir.BarArrive)}
+        self.canonical = Canonical(kernel, self.frame, self.catalogue)
+        self.registers = {r: n for n, r in enumerate(self.frame.tracked)}
+        self.exempted: dict[str, None] = {}
+        self._keys: dict[tuple[tir.Stmt, int], list[Key]] = {}
 
     def start(self) -> State:
-        return State(self.kernel.warps, self.alone, dict.fromkeys(self.depths, 0))
+        state = State(self.frame, self.catalogue)
+        state.bar_left[:] = [self.totals[n] for n in self.frame.names]
+        return state
 
-    # ------------------------------------------------------------------------------------------ sites
+    def key(self, state: State) -> bytes:
+        return self.canonical.key(state)
 
-    def _declare(self, stmt: tir.Instruction) -> None:
-        key = _access(stmt)
-        if key in self.accesses:
-            return
-        slot, tile, write, copy, whole = key
-        layout = self.layouts[tile] if copy else self.tiles[tile]
-        buffer = self.buffers[slot.buffer]
-        shape = slot_shape(self.kernel, slot, layout, whole)
-        count = self.depths[slot.cursor] if slot.cursor is not None else 1
-        sites = [Site(buffer.name, s, buffer.offset + s * buffer.stride, shape, write, copy) for s in range(count)]
-        self.accesses[key] = tuple(self.numbers.setdefault(site, len(self.numbers)) for site in sites)
-        self.sites.extend(site for site in list(self.numbers)[len(self.sites) :])
-
-    def _alone(self, me: Site) -> bool:
-        return not me.write or not any(it is not me and it.write and _near(me, it) for it in self.sites)
-
-    def meet(self, first: int, second: int) -> Meeting:
-        a, b = self.sites[first], self.sites[second]
-        return meeting(a.shape, b.shape, b.base - a.base, self.kernel.warps)
-
-    def _rivals(self, site: int) -> tuple[np.ndarray, np.ndarray]:
-        """Sites whose bytes conflict with this one's, and per such site the pairs of warps that must be ordered."""
-        if site not in self.rivals:
-            me = self.sites[site]
-            numbers, crossings = [], []
-            for other, it in enumerate(self.sites):
-                if _near(me, it) and (me.write or it.write) and (met := self.meet(other, site)).overlap:
-                    numbers.append(other)
-                    crossings.append(met.crossing)
-            w = self.kernel.warps
-            self.rivals[site] = (np.array(numbers, int), np.array(crossings, bool).reshape(len(numbers), w, w))
-        return self.rivals[site]
-
-    # ------------------------------------------------------------------------------------------ steps
-
-    def step(self, state: State, stmt: tir.Stmt, at: At) -> None:
-        """Executes one instruction in place."""
+    def step(self, state: State, stmt: tir.Stmt, at: At, group: Group | None = None) -> bool:
+        """Executes one instruction in place; False when it has to wait."""
         handler = HANDLERS.get(type(stmt))
-        if handler is None:
-            return  # registers and global memory only
+        if handler is None and not self.registers:
+            return True  # registers and global memory only
+        group = group or self.everyone
+        before = state.log
         state.now += 1
-        state.log = Log(stmt, at, state.now, state.log)
-        handler(self, state, stmt, at)
+        state.log = Log(stmt, at, state.now, before, group=group.name)
+        if self.registers:
+            self._registers(state, stmt, at, group)
+        if handler is not None and not handler(self, state, stmt, at, group):
+            state.now -= 1
+            state.log = before
+            return False
+        return True
 
-    def access(self, state: State, stmt: tir.Stmt, at: At) -> None:
-        assert isinstance(stmt, tir.Instruction)
-        slot, *_ = key = _access(stmt)
-        site = self.accesses[key][state.cursors[slot.cursor] if slot.cursor is not None else 0]
+    # ------------------------------------------------------------------------------------------ accesses
+
+    def access(self, state: State, stmt: tir.Stmt, at: At, group: Group) -> bool:
+        """Every site of the statement is checked, then executed."""
+        if (stmt, group.first) not in self._keys:
+            self._keys[stmt, group.first] = accesses(stmt, group)
+        for key in self._keys[stmt, group.first]:
+            slot = key[0]
+            turn = state.cursors[slot.cursor] % self.depths[slot.cursor] if slot.cursor is not None else 0
+            self.touch(state, stmt, at, group, self.catalogue.of[key][turn])
+        return True
+
+    def touch(self, state: State, stmt: tir.Stmt, at: At, group: Group, site: int) -> None:
         me = self.sites[site]
-        self._ordered(state, stmt, at, site)
-        if me.write:
-            if (twice := self.meet(site, site).crossing).any():
+        self._ordered(state, stmt, at, group, site)
+        if me.kind in ("write", "copy"):
+            if (twice := self.catalogue.meet(site, site).crossing).any():
                 detail = "two threads write the same bytes in one statement"
-                raise Fault("race", stmt, at, site, site, twice, detail=detail, state=self._execute(state, site))
-        else:
-            self._written(state, stmt, at, site)
-        self._execute(state, site)
+                self._execute(state, site, group)
+                raise Fault("race", stmt, at, site, site, twice, detail=detail, state=state, group=group)
+        elif not me.write:
+            self._written(state, stmt, at, group, site)
+        self._execute(state, site, group)
 
-    def _execute(self, state: State, site: int) -> State:
+    def _execute(self, state: State, site: int, group: Group) -> None:
         assert state.log is not None
         state.last[site] = state.log
         state.issued[site] = state.done[site] = state.now
-        if self.sites[site].copy:
-            state.group[site] = state.committed
-        return state
+        state.via[site] = state.landing[site] = -1
+        me = self.sites[site]
+        if me.family >= 0:
+            warps = group.warps if me.kind != "store" else slice(group.first, group.first + 1)
+            state.group[site] = -1
+            state.group[site, warps] = state.counts[me.family, warps]
+            state.pending[site] = True
 
-    def _ordered(self, state: State, stmt: tir.Stmt, at: At, site: int) -> None:
-        numbers, crossings = self._rivals(site)
-        pending = state.group[numbers] >= 0
+    def _ordered(self, state: State, stmt: tir.Stmt, at: At, group: Group, site: int) -> None:
+        rivals = self.catalogue.rivals(site)
+        numbers = rivals.numbers
+        pending = state.pending[numbers]
         if pending.any():
+            kind = self.sites[int(numbers[np.argmax(pending)])].kind
+            name = {"operand": "incomplete wgmma", "store": "incomplete store"}.get(kind, "incomplete copy")
             earlier = int(numbers[np.argmax(pending)])
-            raise Fault("incomplete copy", stmt, at, earlier, site, state=state)
-        unordered = crossings & (state.done[numbers][:, None, None] > state.known)
-        if unordered.any():
-            late = np.flatnonzero(unordered.any(axis=(1, 2)))
-            which = int(late[np.argmax(state.issued[numbers[late]])])
-            raise Fault("race", stmt, at, int(numbers[which]), site, unordered[which], state=state)
+            raise Fault(name, stmt, at, earlier, site, state=state, group=group)
+        self._alive(state, stmt, at, group, site, numbers)
+        bad = self._behind(state, rivals, rivals.crossing, DATA)
+        if bad.any():
+            self._race("race", state, stmt, at, group, site, rivals, bad)
+        if not rivals.generic.any():
+            return
+        bad = self._behind(state, rivals, rivals.together & rivals.generic[:, None, None], PROXY)
+        if (bad & rivals.trusted[:, None, None]).any():
+            for k in np.flatnonzero((bad & rivals.trusted[:, None, None]).any(axis=(1, 2))):
+                self.exempted[f"{print_stmt(state.last[int(numbers[k])].stmt)}  before  {print_stmt(stmt)}"] = None
+            bad &= ~rivals.trusted[:, None, None]
+        if bad.any():
+            self._race("missing fence", state, stmt, at, group, site, rivals, bad)
 
-    def _written(self, state: State, stmt: tir.Stmt, at: At, site: int) -> None:
+    def _behind(self, state: State, rivals: Rivals, pairs: np.ndarray, plane: int) -> np.ndarray:
+        """Per rival the pairs of classes of which the first does not know, in a plane, what the second did."""
+        numbers = rivals.numbers
+        done, via = state.done[numbers], state.via[numbers]
+        clock = state.clock[plane]
+        bad: np.ndarray = pairs & (done[:, None, None] > clock[:, : self.frame.classes])
+        for k in np.flatnonzero(via >= 0):
+            reached = rivals.together[k] if plane == DATA else pairs[k]
+            bad[k] = reached & (done[k] > clock[:, via[k]])[:, None]
+        return bad
+
+    def _race(
+        self, kind: str, state: State, stmt: tir.Stmt, at: At, group: Group, site: int, rivals: Rivals, bad: np.ndarray
+    ) -> None:
+        late = np.flatnonzero(bad.any(axis=(1, 2)))
+        which = int(late[np.argmax(state.issued[rivals.numbers[late]])])
+        earlier = int(rivals.numbers[which])
+        if kind == "race" and state.via[earlier] >= 0:
+            kind = "incomplete copy"  # it may land later than in this replay: nobody here has waited for it
+        raise Fault(kind, stmt, at, earlier, site, bad[which].T, state=state, group=group)
+
+    def _alive(self, state: State, stmt: tir.Stmt, at: At, group: Group, site: int, numbers: np.ndarray) -> None:
+        """No data where an mbarrier is alive."""
+        if self.sites[site].kind == "barrier":
+            return
+        for n in numbers:
+            it = self.sites[int(n)]
+            if it.kind == "barrier" and state.completed[self.first_slot[it.buffer]] >= 0:
+                detail = f"the bytes are those of the mbarrier {it.buffer}, which is in use"
+                raise Fault("barrier bytes", stmt, at, int(n), site, state=state, group=group, detail=detail)
+
+    def _written(self, state: State, stmt: tir.Stmt, at: At, group: Group, site: int) -> None:
         """Every byte was written, and last through the buffer that is read."""
         me = self.sites[site]
-        numbers, _ = self._rivals(site)
+        numbers = self.catalogue.rivals(site).numbers
         writes = [int(n) for n in numbers[np.argsort(-state.issued[numbers])] if state.issued[n]]
-        if writes and self.sites[writes[0]].buffer == me.buffer and self.meet(writes[0], site).covers:
+        if writes and self.sites[writes[0]].buffer == me.buffer and self.catalogue.meet(writes[0], site).covers:
             return
         found = uncovered(
             me.shape,
@@ -215,69 +181,184 @@ class Machine:
             low, high, owner = found
             where = (me.base + low, me.base + high)
             kind = "overwritten" if owner >= 0 else "uninitialised"
-            raise Fault(kind, stmt, at, writes[owner] if owner >= 0 else None, site, where=where, state=state)
+            earlier = writes[owner] if owner >= 0 else None
+            raise Fault(kind, stmt, at, earlier, site, where=where, state=state, group=group)
 
-    def commit(self, state: State, stmt: tir.Stmt, at: At) -> None:
-        state.committed += 1
+    # ------------------------------------------------------------------------------------------ groups of copies
 
-    def wait(self, state: State, stmt: tir.Stmt, at: At) -> None:
+    def cp_commit(self, state: State, stmt: tir.Stmt, at: At, group: Group) -> bool:
+        state.counts[COPY, group.warps] += 1
+        return True
+
+    def cp_wait(self, state: State, stmt: tir.Stmt, at: At, group: Group) -> bool:
         assert isinstance(stmt, tir.CpWait)
-        complete = (state.group >= 0) & (state.group < state.committed - stmt.n)
-        state.done[complete] = state.now
-        state.group[complete] = -1
+        self._complete(state, COPY, group.warps, stmt.n)
+        return True
 
-    def sync_warp(self, state: State, stmt: tir.Stmt, at: At) -> None:
-        np.fill_diagonal(state.known, state.now)
+    def bulk_commit(self, state: State, stmt: tir.Stmt, at: At, group: Group) -> bool:
+        state.counts[BULK, group.first] += 1
+        return True
 
-    def sync_block(self, state: State, stmt: tir.Stmt, at: At) -> None:
-        state.known[:] = state.now
+    def bulk_wait(self, state: State, stmt: tir.Stmt, at: At, group: Group) -> bool:
+        """Reads are complete either way; what `done` adds concerns global memory alone."""
+        assert isinstance(stmt, tir.BulkWait)
+        self._complete(state, BULK, slice(group.first, group.first + 1), stmt.n)
+        return True
 
-    def bar_sync(self, state: State, stmt: tir.Stmt, at: At) -> None:
-        assert isinstance(stmt, tir.BarSync)
-        inside = list(stmt.warps)
-        state.known[:, inside] = state.known[:, inside].max(axis=1, keepdims=True)
-        state.known[np.ix_(inside, inside)] = state.now
+    def _complete(self, state: State, family: int, warps: slice, newest: int) -> None:
+        mine = state.group[:, warps]
+        over = (mine >= 0) & (mine < state.counts[family, warps] - newest) & (self.catalogue.family == family)[:, None]
+        if over.any():
+            mine[over] = -1
+            complete = over.any(axis=1) & (state.group.max(axis=1) < 0)
+            state.done[complete] = state.now
+            state.pending[complete] = False
+            state.landing[complete] = -1
 
-    def advance(self, state: State, stmt: tir.Stmt, at: At) -> None:
+    # ------------------------------------------------------------------------------------------ wgmma
+
+    def wgmma(self, state: State, stmt: tir.Stmt, at: At, group: Group) -> bool:
+        assert isinstance(stmt, tir.Wgmma)
+        number = self.registers[stmt.d]
+        if state.dirty[number, group.warps].any():
+            detail = f"{stmt.d} was written by other instructions, and no wgmma_fence stands between them and the wgmma"
+            raise Fault(
+                "missing fence", stmt, at, state=state, group=group, detail=detail,
+                remedy="wgmma_fence by the warpgroup before the first wgmma", since=_writer(state, stmt.d, group),
+            )  # fmt: skip
+        self.access(state, stmt, at, group)
+        state.flight[number, group.warps] = state.counts[WGMMA, group.warps]
+        return True
+
+    def wgmma_fence(self, state: State, stmt: tir.Stmt, at: At, group: Group) -> bool:
+        state.dirty[:, group.warps] = False
+        return True
+
+    def wgmma_commit(self, state: State, stmt: tir.Stmt, at: At, group: Group) -> bool:
+        state.counts[WGMMA, group.warps] += 1
+        return True
+
+    def wgmma_wait(self, state: State, stmt: tir.Stmt, at: At, group: Group) -> bool:
+        assert isinstance(stmt, tir.WgmmaWait)
+        self._complete(state, WGMMA, group.warps, stmt.n)
+        flight = state.flight[:, group.warps]
+        flight[flight < state.counts[WGMMA, group.warps] - stmt.n] = -1
+        return True
+
+    def _registers(self, state: State, stmt: tir.Stmt, at: At, group: Group) -> None:
+        """Registers of a wgmma in flight are out of bounds for others, and other writes need a fence before the next."""
+        if isinstance(stmt, (tir.Wgmma, tir.Sync, tir.For, tir.If)):
+            return
+        for how in ("reads", "writes"):
+            for name in _names(stmt, how):
+                number = self.registers.get(name)
+                if number is None:
+                    continue
+                if state.flight[number, group.warps].max() >= 0:
+                    since = _writer(state, name, group, tir.Wgmma)
+                    done = "read" if how == "reads" else "written"
+                    raise Fault(
+                        "incomplete wgmma", stmt, at, state=state, group=group, since=since,
+                        detail=f"{name} is {done} while a wgmma that writes it may be in flight",
+                        remedy="wgmma_commit and a wgmma_wait that covers the group, by the warpgroup, before this",
+                    )  # fmt: skip
+                if how == "writes":
+                    state.dirty[number, group.warps] = True
+
+    # ------------------------------------------------------------------------------------------ rendezvous
+
+    def sync_warp(self, state: State, stmt: tir.Stmt, at: At, group: Group) -> bool:
+        state.join_lanes(group.classes)
+        return True
+
+    def sync_block(self, state: State, stmt: tir.Stmt, at: At, group: Group) -> bool:
+        state.join(group.classes)
+        return True
+
+    def fence_async(self, state: State, stmt: tir.Stmt, at: At, group: Group) -> bool:
+        assert isinstance(stmt, tir.FenceAsync)
+        if stmt.space == "shared":
+            classes = group.classes
+            state.fence[classes] = state.now
+            np.maximum(state.clock[PROXY, classes], state.clock[DATA, classes], out=state.clock[PROXY, classes])
+            leaders = np.arange(classes.start, classes.stop, 2)
+            state.clock[PROXY, leaders, leaders] = state.now  # a class of one thread
+        return True
+
+    def advance(self, state: State, stmt: tir.Stmt, at: At, group: Group) -> bool:
         assert isinstance(stmt, tir.Advance)
-        state.cursors[stmt.cursor] = (state.cursors[stmt.cursor] + 1) % self.depths[stmt.cursor]
+        state.cursors[stmt.cursor] = (state.cursors[stmt.cursor] + 1) % (2 * self.depths[stmt.cursor])
+        return True
+
+    def nothing(self, state: State, stmt: tir.Stmt, at: At, group: Group) -> bool:
+        return True
 
     def finish(self, state: State) -> None:
-        """No copy may be outstanding when the CTA exits."""
-        pending = np.flatnonzero(state.group >= 0)
+        """Nothing may be outstanding when the CTA exits."""
+        pending = np.flatnonzero(state.pending)
         if len(pending):
             raise Fault("outstanding copy", None, (), int(pending[0]), None, state=state)
+        for site in np.flatnonzero(state.via >= 0):
+            if state.done[site] > state.clock[DATA, :, state.via[site]].max():
+                raise Fault("outstanding copy", None, (), int(site), None, state=state)
+        if (state.flight >= 0).any():
+            name = self.frame.tracked[int(np.argwhere(state.flight >= 0)[0][0])]
+            detail = f"a wgmma that writes {name} may still be in flight when the kernel ends"
+            remedy = "wgmma_commit and wgmma_wait 0 by the warpgroup before the end"
+            raise Fault("outstanding copy", None, (), state=state, detail=detail, remedy=remedy)
 
 
-def _near(a: Site, b: Site) -> bool:
-    """Whether two slots share bytes."""
-    return b.base < a.base + a.shape.shared.bytes and a.base < b.base + b.shape.shared.bytes
+def _names(stmt: tir.Stmt, how: str) -> list[str]:
+    found: list[str] = []
+    for name in getattr(stmt, how, ()):
+        value = getattr(stmt, name)
+        found.extend(v for v in (value if isinstance(value, tuple) else (value,)) if isinstance(v, str))
+    return found
 
 
-def _access(stmt: tir.Instruction) -> tuple[tir.Slot, str, bool, bool, bool]:
-    """Slot, register or layout, is it a write, is it a copy, do whole warps touch it."""
-    match stmt:
-        case tir.CpAsync():
-            return stmt.dst, stmt.layout, True, True, False
-        case tir.StShared():
-            return stmt.dst, stmt.src, True, False, False
-        case tir.LdShared() | tir.LdMatrix():
-            return stmt.src, stmt.dst, False, False, isinstance(stmt, tir.LdMatrix)
-    raise AssertionError(f"{type(stmt).__name__} touches no shared memory that is modelled")
+def _writer(state: State, register: str, group: Group, kind: type[tir.Stmt] = tir.Instruction) -> Log | None:
+    """The last step of a group that wrote a register."""
+    log = state.log.before if state.log is not None else None
+    while log is not None:
+        if log.group == group.name and isinstance(log.stmt, kind) and register in _names(log.stmt, "writes"):
+            return log
+        log = log.before
+    return None
 
 
-Handler = Callable[[Machine, State, tir.Stmt, At], None]
+Handler = Callable[[Machine, State, tir.Stmt, At, Group], bool]
 
 HANDLERS: dict[type[tir.Stmt], Handler] = {
     tir.CpAsync: Machine.access,
     tir.StShared: Machine.access,
     tir.LdShared: Machine.access,
     tir.LdMatrix: Machine.access,
-    tir.CpCommit: Machine.commit,
-    tir.CpWait: Machine.wait,
+    tir.StMatrix: Machine.access,
+    tir.TmaStore: Machine.access,
+    tir.TmaLoad: phases.tma_load,
+    tir.Wgmma: Machine.wgmma,
+    tir.CpCommit: Machine.cp_commit,
+    tir.CpWait: Machine.cp_wait,
+    tir.BulkCommit: Machine.bulk_commit,
+    tir.BulkWait: Machine.bulk_wait,
+    tir.WgmmaFence: Machine.wgmma_fence,
+    tir.WgmmaCommit: Machine.wgmma_commit,
+    tir.WgmmaWait: Machine.wgmma_wait,
     tir.SyncWarp: Machine.sync_warp,
     tir.SyncBlock: Machine.sync_block,
-    tir.BarSync: Machine.bar_sync,
+    tir.BarSync: phases.bar_sync,
+    tir.BarArrive: phases.bar_arrive,
+    tir.ClusterArrive: phases.cluster_arrive,
+    tir.ClusterWait: phases.cluster_wait,
+    tir.FenceAsync: Machine.fence_async,
+    tir.FenceBarrierInit: phases.fence_init,
+    tir.BarrierInit: phases.init,
+    tir.BarrierInvalidate: phases.invalidate,
+    tir.BarrierArrive: phases.arrive,
+    tir.BarrierExpect: phases.expect,
+    tir.BarrierWait: phases.wait,
+    tir.CpArrive: phases.cp_arrive,
+    tir.SetMaxRegisters: Machine.nothing,
     tir.Advance: Machine.advance,
 }
 
@@ -289,16 +370,13 @@ WITHOUT_ORDER: tuple[type[tir.Stmt], ...] = (
     tir.Map,
     tir.Cast,
     tir.Move,
+    tir.Slice,
+    tir.Spread,
+    tir.Reduce,
 )
 """Executed, and of no effect on shared memory."""
 
-MODELLED: tuple[type[tir.Stmt], ...] = (tir.For, tir.If, *HANDLERS, *WITHOUT_ORDER)
+MODELLED: tuple[type[tir.Stmt], ...] = (tir.For, tir.If, tir.InRole, *HANDLERS, *WITHOUT_ORDER)
+"""Everything else is an unknown effect, and stops the check."""
 
-
-def steps(log: Log | None) -> Iterator[Log]:
-    """The steps of a log, oldest first."""
-    out = []
-    while log is not None:
-        out.append(log)
-        log = log.before
-    return reversed(out)
+__all__ = ["CAUSE", "MODELLED", "At", "Fault", "Log", "Machine", "State"]

@@ -1,7 +1,8 @@
 """Which lanes of which warps touch which bytes of a slot, and how two such patterns meet.
 
-A pattern is a table [granule, warp] of 32-bit lane masks over one slot. All tables are functions of the declared
-layouts alone, so they are computed once per shape and shared by all slots, iterations and kernels.
+A pattern is a table [granule, class] of 32-bit lane masks over one slot. A warp has two classes of lanes: 2 w is lane 0
+of warp w, which is the one that is elected, and 2 w + 1 the others. All tables are functions of the declared layouts
+alone, so they are computed once per shape and shared by all slots, iterations and kernels.
 """
 
 from __future__ import annotations
@@ -20,20 +21,23 @@ FULL_WARP = 0xFFFFFFFF
 
 @dataclass(frozen=True)
 class Shape:
-    """What one statement touches in a slot: a register layout laid over a shared layout. ``whole_warp``: every lane
-    counts as touching all bytes of its warp (ldmatrix)."""
+    """What one statement touches in a slot: a register layout laid over a shared layout, its threads counted from warp
+    ``first`` on. ``whole_warp``: every lane counts as touching all bytes of its warp (ldmatrix). Without a layout all
+    bytes are touched by lane 0 of ``first`` (``warps`` 0: an elected thread) or by all lanes of ``warps`` warps."""
 
-    layout: Layout
+    layout: Layout | None
     shared: SharedLayout
     origin: Coord
     transposed: bool
     whole_warp: bool
+    first: int = 0
+    warps: int = 0
 
 
 @dataclass(frozen=True, eq=False)
 class Pattern:
-    """``lanes``: uint32 [granules, warps], bit l of entry (g, w) says that lane l of warp w touches granule g; a
-    granule is ``unit`` bytes, granule 0 begins at the slot's first byte."""
+    """``lanes``: uint32 [granules, classes], bit l of entry (g, c) says that lane l of warp c // 2, which is of class c,
+    touches granule g; a granule is ``unit`` bytes, granule 0 begins at the slot's first byte."""
 
     unit: int
     lanes: np.ndarray
@@ -49,22 +53,18 @@ class Pattern:
 
 @dataclass(frozen=True, eq=False)
 class Meeting:
-    """How two patterns meet at a given distance. ``crossing[a, b]``: some byte is touched by a thread of warp a in the
-    first and by *another* thread of warp b in the second. ``overlap``: some byte is touched by both, be it by one
-    thread. ``covers``: every byte of the second is touched in the first."""
+    """How two patterns meet at a given distance. ``crossing[a, b]``: some byte is touched by a thread of class a in the
+    first and by *another* thread of class b in the second; ``together``: by any, the same thread included.
+    ``overlap``: some byte is touched by both. ``covers``: every byte of the second is touched in the first."""
 
     crossing: np.ndarray
+    together: np.ndarray
     overlap: bool
     covers: bool
 
 
-def slot_shape(kernel: tir.Kernel, slot: tir.Slot, layout: Layout, whole_warp: bool) -> Shape:
-    """The shape of an access through ``slot`` by threads of ``layout``."""
-    return Shape(layout, kernel.buffer(slot.buffer).layout, slot.origin, slot.transposed, whole_warp)
-
-
-def _buffer_coordinates(shape: Shape) -> tuple[np.ndarray, ...]:
-    coords = coordinates(shape.layout)
+def _buffer_coordinates(shape: Shape, layout: Layout) -> tuple[np.ndarray, ...]:
+    coords = coordinates(layout)
     if shape.transposed:
         coords = tuple(reversed(coords))
     return tuple(c + o for c, o in zip(coords, shape.origin, strict=True))
@@ -72,13 +72,15 @@ def _buffer_coordinates(shape: Shape) -> tuple[np.ndarray, ...]:
 
 @lru_cache(maxsize=1024)
 def pattern(shape: Shape, warps: int) -> Pattern:
-    """The table of one access of a legal kernel: it stays in its slot, element by element."""
-    threads = np.arange(shape.layout.threads)
-    active = active_threads(shape.layout)
+    """The table of one access of a legal kernel with ``warps`` warps: it stays in its slot, element by element."""
+    layout = shape.layout
+    if layout is None:
+        return _whole(shape, warps)
+    active = active_threads(layout)
     size = shape.shared.size
     granules = shape.shared.bytes // size
-    place = byte_offsets(shape.shared, _buffer_coordinates(shape))[active] // size
-    who = threads[active][:, None]
+    place = byte_offsets(shape.shared, _buffer_coordinates(shape, layout))[active] // size
+    who = np.arange(layout.threads)[active][:, None] + 32 * shape.first
     # A thread touches an element at most once per statement, so the sum of lane bits is their union.
     table = np.bincount(
         (place * warps + who // 32).ravel(),
@@ -88,7 +90,18 @@ def pattern(shape: Shape, warps: int) -> Pattern:
     lanes = table.astype(np.uint32).reshape(granules, warps)
     if shape.whole_warp:
         lanes = np.where(lanes != 0, np.uint32(FULL_WARP), np.uint32(0))
-    return _coarsened(Pattern(size, lanes))
+    return _coarsened(Pattern(size, _classes(lanes)))
+
+
+def _whole(shape: Shape, warps: int) -> Pattern:
+    lanes = np.zeros((1, warps), np.uint32)
+    lanes[0, shape.first : shape.first + max(shape.warps, 1)] = FULL_WARP if shape.warps else 1
+    return Pattern(shape.shared.bytes, _classes(lanes))
+
+
+def _classes(lanes: np.ndarray) -> np.ndarray:
+    """Lane masks per warp, divided into lane 0 and the others."""
+    return np.stack((lanes & np.uint32(1), lanes & np.uint32(FULL_WARP - 1)), axis=2).reshape(len(lanes), -1)
 
 
 def _coarsened(p: Pattern) -> Pattern:
@@ -122,14 +135,15 @@ def meeting(first: Shape, second: Shape, distance: int, warps: int) -> Meeting:
     one, two = pattern(first, warps), pattern(second, warps)
     unit, _, a, b = aligned(one, two, distance)
     touched_a, touched_b = a != 0, b != 0
-    crossing = (touched_a.T.astype(np.float32) @ touched_b.astype(np.float32)) > 0
+    together = (touched_a.T.astype(np.float32) @ touched_b.astype(np.float32)) > 0
+    crossing = together.copy()
     if len(a):
         np.fill_diagonal(crossing, other_thread(a, b).any(axis=0))
     rows_b = touched_b.any(axis=1)
     both = touched_a.any(axis=1) & rows_b
     # All that the second touches lies in the shared bytes, and there under the first.
     covers = bool(both.sum() == rows_b.sum()) and int(rows_b.sum()) * unit == two.touched_bytes
-    return Meeting(crossing, bool(both.any()), covers)
+    return Meeting(crossing, together, bool(both.any()), covers)
 
 
 @lru_cache(maxsize=8192)

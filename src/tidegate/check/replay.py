@@ -11,8 +11,10 @@ from math import lcm
 import numpy as np
 
 from tidegate.check.control import Env
-from tidegate.check.explore import Explorer
-from tidegate.check.machine import Machine, State
+from tidegate.check.explore import explorer
+from tidegate.check.machine import Machine
+from tidegate.check.sites import Group
+from tidegate.check.state import DATA, State
 from tidegate.check.pattern import Shape, other_thread, pattern
 from tidegate.check.verdict import Access, Finding
 from tidegate.check.windows import window_of
@@ -43,10 +45,21 @@ class Instance:
     cta: tuple[tuple[str, int], ...]
     at: tuple[tuple[str, int], ...]
     time: int
+    group: Group
 
     def access(self, threads: tuple[int, ...]) -> Access:
         action = "writes" if self.write else "reads"
-        return Access(action, self.tensor, threads, self.low, self.high, self.at, self.stmt.line, print_stmt(self.stmt))
+        return Access(
+            action,
+            self.tensor,
+            threads,
+            self.low,
+            self.high,
+            self.at,
+            self.stmt.line,
+            print_stmt(self.stmt),
+            self.group.name,
+        )
 
 
 @dataclass
@@ -60,7 +73,7 @@ class Replay:
     count: int = 0
     cta: tuple[tuple[str, int], ...] = ()
 
-    def observe(self, state: State, stmt: tir.Stmt, env: Env) -> None:
+    def observe(self, state: State, stmt: tir.Stmt, env: Env, group: Group) -> None:
         found = window_of(self.kernel, stmt)
         if found is None or self.finding is not None:
             return
@@ -71,10 +84,15 @@ class Replay:
         exact = {n: v for n, v in values.items() if v is not None}
         if len(exact) < len(values):
             raise TooMany
-        self._look(state, stmt, found, exact)
+        self._look(state, stmt, found, exact, group)
 
     def _look(
-        self, state: State, stmt: tir.Stmt, found: tuple[tir.Window, Layout, bool], values: Mapping[str, int]
+        self,
+        state: State,
+        stmt: tir.Stmt,
+        found: tuple[tir.Window, Layout, bool],
+        values: Mapping[str, int],
+        group: Group,
     ) -> None:
         assert isinstance(stmt, tir.Instruction)
         window, layout, write = found
@@ -86,7 +104,7 @@ class Replay:
         if any(o >= e for o, e in zip(origin, ends, strict=True)):
             return  # all masked
         at = tuple((n, v) for n, v in {**dict(self.cta), **values}.items())
-        me = Instance(stmt, window.tensor, layout, write, origin, origin, tuple(ends), self.cta, at, state.now)
+        me = Instance(stmt, window.tensor, layout, write, origin, origin, tuple(ends), self.cta, at, state.now, group)
         if any(o < 0 or e > n for o, e, n in zip(origin, ends, shape, strict=True)):
             message = f"the window leaves {window.tensor} {list(shape)}"
             self.finding = Finding("out of bounds", message, None, me.access(()), "a bound that masks the access")
@@ -100,7 +118,7 @@ class Replay:
             high = tuple(map(min, zip(me.high, other.high, strict=True)))
             if any(a >= b for a, b in zip(low, high, strict=True)):
                 continue
-            threads = _clash(self.kernel.warps, other, me, low, high, state.known)
+            threads = _clash(self.kernel.warps, other, me, low, high, state.clock[DATA])
             if threads is not None:
                 apart = (
                     "two CTAs write one element" if other.cta != me.cta else "two threads write one element, unordered"
@@ -124,34 +142,34 @@ def _clash(
 
     def inside(x: Instance) -> np.ndarray:
         box = tuple(slice(start - o, end - o) for start, end, o in zip(low, high, x.origin, strict=True))
-        return _lanes(x.layout, warps)[box].reshape(-1, warps)
+        return _lanes(x.layout, warps, x.group.first)[box].reshape(-1, 2 * warps)
 
     a, b = inside(first), inside(second)
     if first.cta != second.cta:
         return _thread(a[0]), _thread(b[0])
-    for wa, wb in product(range(warps), repeat=2):
-        if first is not second and known[wa, wb] > first.time:
+    for wa, wb in product(range(2 * warps), repeat=2):
+        if first is not second and known[wb, wa] > first.time:
             continue
         together = other_thread(a[:, wa], b[:, wb]) if wa == wb else (a[:, wa] != 0) & (b[:, wb] != 0)
         if together.any():
             row = int(np.argmax(together))
-            s = [wa * 32 + i for i in range(32) if int(a[row, wa]) >> i & 1]
-            t = [wb * 32 + i for i in range(32) if int(b[row, wb]) >> i & 1]
+            s = [wa // 2 * 32 + i for i in range(32) if int(a[row, wa]) >> i & 1]
+            t = [wb // 2 * 32 + i for i in range(32) if int(b[row, wb]) >> i & 1]
             return next((x, y) for x in s for y in t if x != y)
     return None
 
 
 def _thread(row: np.ndarray) -> int:
-    warp = int(np.flatnonzero(row)[0])
-    return warp * 32 + next(i for i in range(32) if int(row[warp]) >> i & 1)
+    which = int(np.flatnonzero(row)[0])
+    return which // 2 * 32 + next(i for i in range(32) if int(row[which]) >> i & 1)
 
 
 @lru_cache(maxsize=64)
-def _lanes(layout: Layout, warps: int) -> np.ndarray:
-    """Lane masks per element of a register tile: [*shape, warps]."""
-    tile = Shape(layout, SharedLayout(layout.shape, 1), (0,) * layout.rank, False, False)
+def _lanes(layout: Layout, warps: int, first: int) -> np.ndarray:
+    """Lane masks per element of a register tile: [*shape, lane classes]."""
+    tile = Shape(layout, SharedLayout(layout.shape, 1), (0,) * layout.rank, False, False, first)
     table = pattern(tile, warps)
-    return np.repeat(table.lanes, table.unit, axis=0).reshape(*layout.shape, warps)
+    return np.repeat(table.lanes, table.unit, axis=0).reshape(*layout.shape, 2 * warps)
 
 
 def replay(machine: Machine, sizes: Mapping[str, int]) -> Finding | None:
@@ -163,9 +181,9 @@ def replay(machine: Machine, sizes: Mapping[str, int]) -> Finding | None:
     for point in product(*(range(ex.evaluate(axis.extent, names)) for axis in kernel.grid)):
         where: dict[str, int] = dict(zip((axis.name for axis in kernel.grid), point, strict=True))
         run.cta = tuple(where.items())
-        explorer = Explorer(machine, names, where, run.observe, exact=True)
-        for case in explorer.cases():
-            explorer.run(case)
+        search = explorer(machine, names, where, run.observe, exact=True)
+        for case in search.cases():
+            search.run(case)
         if run.finding is not None:
             return run.finding
         run.count += 1

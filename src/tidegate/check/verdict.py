@@ -14,7 +14,8 @@ class Access:
 
     ``threads`` are thread indices in the CTA (one thread, or those that together witness the fault); ``low`` and
     ``high`` bound the bytes of shared memory, or the elements along the tensor's axes when ``memory`` names a tensor;
-    ``iteration`` gives the loop indices; ``line`` is the author's line (0: none); ``text`` is the statement in TIR.
+    ``iteration`` gives the loop indices; ``line`` is the author's line (0: none); ``text`` is the statement in TIR;
+    ``group`` is the role that executes it ("" for all warps).
     """
 
     action: str
@@ -25,26 +26,32 @@ class Access:
     iteration: tuple[tuple[str, int], ...]
     line: int
     text: str
+    group: str = ""
 
     @property
     def warps(self) -> tuple[int, ...]:
         return tuple(sorted({t // 32 for t in self.threads}))
 
     def __str__(self) -> str:
-        who = f"thread {self.threads[0]} (warp {self.threads[0] // 32})" if len(self.threads) == 1 else _span(self)
-        if isinstance(self.low, tuple) and isinstance(self.high, tuple):
+        who = _span(self) + (f" of {self.group}" if self.group else "")
+        if self.low == self.high and isinstance(self.low, int):
+            where = self.memory
+        elif isinstance(self.low, tuple) and isinstance(self.high, tuple):
             box = ", ".join(f"{a}..{b - 1}" for a, b in zip(self.low, self.high, strict=True))
             where = f"{self.memory}[{box}]"
         else:
             where = f"{self.memory}, bytes {self.low}..{self.high}"
+        where = f" {where}" if where else ""
         at = ", ".join(f"{name} = {value}" for name, value in self.iteration)
         line = f", line {self.line}" if self.line else ""
-        return f"{who} {self.action} {where}{f' at {at}' if at else ''}{line}: {self.text}"
+        return f"{who} {self.action}{where}{f' at {at}' if at else ''}{line}: {self.text}"
 
 
 def _span(access: Access) -> str:
     if not access.threads:
         return "the CTA"
+    if len(access.threads) == 1:
+        return f"thread {access.threads[0]} (warp {access.threads[0] // 32})"
     return f"threads {min(access.threads)}..{max(access.threads)} (warps {', '.join(map(str, access.warps))})"
 
 
@@ -69,19 +76,22 @@ class Finding:
 
 @dataclass(frozen=True)
 class Step:
-    """One executed statement of the witness; ``count`` > 1 stands for steps that are left out."""
+    """One executed statement of the witness, by ``group`` ("" for all warps); ``count`` > 1 stands for steps that are
+    left out."""
 
     text: str
     iteration: tuple[tuple[str, int], ...]
     line: int = 0
     note: str = ""
     count: int = 1
+    group: str = ""
 
     def __str__(self) -> str:
         if self.count > 1:
             return f"... {self.count} steps ..."
         at = ", ".join(f"{name}={value}" for name, value in self.iteration)
-        return f"{f'[{at}] ' if at else ''}{self.text}{f'    <- {self.note}' if self.note else ''}"
+        who = f"{self.group}: " if self.group else ""
+        return f"{who}{f'[{at}] ' if at else ''}{self.text}{f'    <- {self.note}' if self.note else ''}"
 
 
 @dataclass(frozen=True)
@@ -89,7 +99,8 @@ class Verdict:
     """The outcome of a check.
 
     ``scope`` says for which sizes and trip counts it holds. ``reason`` is given for 'not proved' only. ``timeline`` is
-    the run that shows the first finding, with ``sizes`` and CTA index as chosen by the checker.
+    the run that shows the first finding, with ``sizes`` and CTA index as chosen by the checker. ``exempted``: pairs of
+    statements that lack a fence which the caller trusts not to be needed.
     """
 
     kernel: str
@@ -98,6 +109,7 @@ class Verdict:
     findings: tuple[Finding, ...] = ()
     timeline: tuple[Step, ...] = ()
     reason: str = ""
+    exempted: tuple[str, ...] = ()
 
     @property
     def safe(self) -> bool:
@@ -108,6 +120,7 @@ class Verdict:
         lines = [f"{self.kernel}: {self.status.upper()} ({self.scope})"]
         if self.reason:
             lines.append(f"reason: {self.reason}")
+        lines.extend(f"trusted without a fence: {pair}" for pair in self.exempted)
         lines.extend(map(str, self.findings))
         if self.timeline:
             lines.append("a run that shows it:")

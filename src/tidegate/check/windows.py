@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import combinations_with_replacement
 from math import gcd, inf
 
+from tidegate.check.sites import Group, everyone, groups
 from tidegate.check.control import Atom, Index, Linear, Reader, single
 from tidegate.ir import expr as ex
 from tidegate.ir import tir
@@ -32,6 +33,7 @@ class Use:
     facts: tuple[Linear, ...]
     trips: Mapping[str, float]
     pinned: frozenset[str]
+    group: Group
 
     @property
     def extent(self) -> Coord:
@@ -47,7 +49,17 @@ def window_of(kernel: tir.Kernel, stmt: tir.Stmt) -> tuple[tir.Window, Layout, b
             return stmt.src, kernel.layout(kernel.register(stmt.dst).layout), False
         case tir.StGlobal():
             return stmt.dst, kernel.layout(kernel.register(stmt.src).layout), True
+        case tir.TmaLoad():
+            return stmt.src, _one_thread(kernel.buffer(stmt.dst.buffer).shape), False
+        case tir.TmaStore():
+            return stmt.dst, _one_thread(kernel.buffer(stmt.src.buffer).shape), True
     return None
+
+
+def _one_thread(shape: Coord) -> Layout:
+    """All elements in the first thread."""
+    zero = (0,) * len(shape)
+    return Layout(shape, (), (zero,) * 5, (), shape)
 
 
 def uses(kernel: tir.Kernel, reader: Reader) -> list[Use]:
@@ -58,7 +70,7 @@ def uses(kernel: tir.Kernel, reader: Reader) -> list[Use]:
         extent = reader.linear(axis.extent)
         facts += [extent.plus(single(Index(axis.name)), -1).plus(Linear(-1)), single(Index(axis.name))]
         trips[axis.name] = inf if extent.terms else extent.const
-    return list(_uses(kernel, reader, kernel.body, tuple(facts), trips, frozenset()))
+    return list(_uses(kernel, reader, kernel.body, tuple(facts), trips, frozenset(), everyone(kernel)))
 
 
 def _uses(
@@ -68,13 +80,14 @@ def _uses(
     facts: tuple[Linear, ...],
     trips: Mapping[str, float],
     pinned: frozenset[str],
+    group: Group,
 ) -> Iterator[Use]:
     for stmt in body:
         if isinstance(stmt, tir.For):
             me, start, stop = single(Index(stmt.index)), reader.linear(stmt.start), reader.linear(stmt.stop)
             inside = (*facts, stop.plus(me, -1).plus(Linear(-1)), me.plus(start, -1))
             count = inf if stop.terms or start.terms else float(stop.const - start.const)
-            yield from _uses(kernel, reader, stmt.body, inside, {**trips, stmt.index: count}, pinned)
+            yield from _uses(kernel, reader, stmt.body, inside, {**trips, stmt.index: count}, pinned, group)
         elif isinstance(stmt, tir.If):
             tests = reader.tests(stmt.condition)
             known = tuple(t.value for t in tests if t.op == ">=")
@@ -83,12 +96,14 @@ def _uses(
                 for t in tests
                 if t.op == "==" and len(t.value.terms) == 1 and isinstance(t.value.terms[0][0], Index)
             }
-            yield from _uses(kernel, reader, stmt.body, (*facts, *known), trips, pinned | fixed)
+            yield from _uses(kernel, reader, stmt.body, (*facts, *known), trips, pinned | fixed, group)
+        elif isinstance(stmt, tir.InRole):
+            yield from _uses(kernel, reader, stmt.body, facts, trips, pinned, groups(kernel)[stmt.role])
         elif isinstance(stmt, tir.Instruction) and (found := window_of(kernel, stmt)) is not None:
             window, layout, write = found
             origin = tuple(reader.linear(e) for e in window.origin)
             bounds = tuple(None if e is None else reader.linear(e) for e in window.bounds)
-            yield Use(stmt, window, layout, write, origin, bounds, facts, trips, pinned)
+            yield Use(stmt, window, layout, write, origin, bounds, facts, trips, pinned, group)
 
 
 # ---------------------------------------------------------------------------------------------- bounds
@@ -113,7 +128,7 @@ def unproved_bounds(kernel: tir.Kernel, reader: Reader, found: list[Use]) -> Ite
 def at_least_0(form: Linear, facts: tuple[Linear, ...], reader: Reader, depth: int = 6) -> bool:
     """Whether ``form >= 0`` follows from ``facts``: the form less multiples of facts has no negative part. Sizes are
     never negative."""
-    form = _in_tiles(form, reader)
+    form = _in_tiles(form, facts, reader)
     negative = [(t, c) for t, c in form.terms if c < 0]
     upward = [(t, c) for t, c in form.terms if c > 0 and not isinstance(t, Atom)]
     if not negative and not upward and form.const >= 0:
@@ -129,18 +144,28 @@ def at_least_0(form: Linear, facts: tuple[Linear, ...], reader: Reader, depth: i
     return False
 
 
-def _in_tiles(form: Linear, reader: Reader) -> Linear:
-    """Sizes written in the tiles that the other terms count: K = 64 * cdiv(K, 64) when 64 is known to divide K."""
+def _in_tiles(form: Linear, facts: tuple[Linear, ...], reader: Reader) -> Linear:
+    """Sizes written in the tiles that the other terms or the facts count: K = 64 * cdiv(K, 64) when 64 is known to
+    divide K."""
     for term, c in form.terms:
         if not isinstance(term, Atom) or not isinstance(term.value, ex.Sym):
             continue
-        for other, d in form.terms:
-            t = abs(d) // abs(c) if d % c == 0 else 0
-            if other != term and t > 1 and reader.multiples.get(term.value.name, 1) % t == 0:
+        beside = [abs(d) // abs(c) for other, d in form.terms if other != term and d % c == 0]
+        for t in (*beside, *_tiles_of(term.value, facts)):
+            if t > 1 and reader.multiples.get(term.value.name, 1) % t == 0:
                 tiles = reader.linear(ex.Bin("cdiv", term.value, ex.Int(t)))
                 form = form.plus(single(term), -c).plus(tiles, c * t)
                 break
     return form
+
+
+def _tiles_of(size: ex.Sym, facts: tuple[Linear, ...]) -> Iterator[int]:
+    """The tile sizes t of the terms cdiv(size, t) in the facts."""
+    for fact in facts:
+        for term, _ in fact.terms:
+            match term:
+                case Atom(ex.Bin("cdiv", a, ex.Int(t))) if a == size:
+                    yield t
 
 
 # ---------------------------------------------------------------------------------------------- one writer
@@ -159,6 +184,8 @@ def unproved_writers(kernel: tir.Kernel, found: list[Use]) -> Iterator[str]:
         where = print_stmt(a.stmt) if a is b else f"{print_stmt(a.stmt)} and {print_stmt(b.stmt)}"
         if not _same_place(a, b):
             yield f"different threads may write one element, in different iterations of {where}"
+        elif isinstance(a.stmt, tir.TmaStore) and (again := (set(a.trips) - axes) - _determined(a, b) - _single(a, b)):
+            yield f"stores of the tensor engine in different iterations of {', '.join(sorted(again))} may meet: {where}"
         elif missing := axes - _determined(a, b) - _single(a, b):
             yield f"CTAs that differ in {', '.join(sorted(missing))} may write one element: {where}"
 
@@ -185,7 +212,7 @@ def _disjoint(a: Use, b: Use) -> bool:
 
 def _same_place(a: Use, b: Use) -> bool:
     """Whether instances that meet have one origin, so that one thread of a CTA owns each element."""
-    if a.layout != b.layout:
+    if a.layout != b.layout or a.group != b.group:
         return False
     lattices = [_lattice(a, b, axis) for axis in range(len(a.extent))]
     return all(off == 0 and (step == 0 or step >= m) for (step, off), m in zip(lattices, a.extent, strict=True))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from tidegate.emit.affine import Affine
 from tidegate.emit.context import Context
 from tidegate.errors import NotEmittable
 from tidegate.ir import tir
 from tidegate.ir.dtypes import DType
+from tidegate.ir.registers import folded_registers, source_registers
 
 # C++ of each operation on f32 operands. The program is compiled without contraction to fma, so each rounds once.
 OPERATIONS: dict[str, str] = {
@@ -20,6 +22,14 @@ OPERATIONS: dict[str, str] = {
     "div": "{0} / {1}",
     "maximum": "maximum({0}, {1})",
     "minimum": "minimum({0}, {1})",
+    "abs": "fabsf({0})",
+    "sqrt": "__fsqrt_rn({0})",
+    "rsqrt": "reciprocal_root({0})",
+    "exp2": "power_of_two({0})",
+    "exp": "expf({0})",
+    "log2": "log2f({0})",
+    "log": "logf({0})",
+    "tanh": "tanhf({0})",
 }
 
 
@@ -45,11 +55,46 @@ def emit_cast(cx: Context, s: tir.Cast) -> list[str]:
     return _elementwise(cx, s.dst, (s.src,), "{0}")
 
 
-def emit_move(cx: Context, s: tir.Move) -> list[str]:
+def emit_move(cx: Context, s: tir.Move | tir.Slice | tir.Spread) -> list[str]:
+    """Renames registers. The compiler forwards them, so this costs nothing."""
     register = cx.kernel.register(s.dst)
-    count = cx.layouts[register.layout].registers
+    table = np.array(source_registers(cx.kernel, s))
     dst, src = cx.name("register", s.dst), cx.name("register", s.src)
-    return _loop(count if register.dtype.size == 4 else _words(count), f"{dst}[{{0}}] = {src}[{{0}}];", cx)
+    if register.dtype.size == 4:
+        return cx.unrolled({"i": np.arange(len(table)), "j": table}, lambda f: [f"{dst}[{f['i']}] = {src}[{f['j']}];"])
+    low, high = table[::2], np.append(table[1::2], table[-1:]) if len(table) % 2 else table[1::2]
+    words = np.arange(len(low))
+    if not (low % 2).any() and (high == low + 1).all():
+        return cx.unrolled({"i": words, "j": low // 2}, lambda f: [f"{dst}[{f['i']}] = {src}[{f['j']}];"])
+
+    def half(register: int) -> str:
+        return f"{'high' if register % 2 else 'low'}_half({src}[{register // 2}])"
+
+    return [f"{dst}[{i}] = pair({half(a)}, {half(b)});" for i, a, b in zip(words, low, high, strict=True)]
+
+
+EXCHANGED = {"sum": "{0} + {1}", "max": "maximum({0}, {1})", "min": "minimum({0}, {1})"}
+
+
+def emit_reduce(cx: Context, s: tir.Reduce) -> list[str]:
+    layout, result = cx.register_layout(s.src), cx.register_layout(s.dst)
+    groups = np.array(folded_registers(layout, result, s.axis))
+    dst, src = cx.name("register", s.dst), cx.name("register", s.src)
+    into = np.arange(len(groups))
+    lines = cx.unrolled({"i": into, "j": groups[:, 0]}, lambda f: [f"{dst}[{f['i']}] = {src}[{f['j']}];"])
+
+    def fold(f: Mapping[str, Affine]) -> list[str]:
+        into, element = f"{dst}[{f['i']}]", f"{src}[{f['j']}]"
+        return [f"{into} = {EXCHANGED[s.fold].format(into, element)};"]
+
+    if groups.shape[1] > 1:
+        rest = groups[:, 1:]
+        lines += cx.unrolled({"i": np.broadcast_to(into[:, None], rest.shape), "j": rest}, fold)
+    for bit, basis in enumerate(layout.lane):
+        if basis[s.axis]:
+            step = EXCHANGED[s.fold].format(f"{dst}[{{0}}]", f"exchange({dst}[{{0}}], {1 << bit})")
+            lines += _loop(len(groups), f"{dst}[{{0}}] = {step};", cx)
+    return lines
 
 
 def _elementwise(cx: Context, dst: str, args: tuple[str | float, ...], template: str) -> list[str]:

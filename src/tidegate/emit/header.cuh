@@ -322,3 +322,22 @@ __device__ __forceinline__ f32 minimum(f32 a, f32 b) {
   asm("min.NaN.f32 %0, %1, %2;" : "=f"(x) : "f"(a), "f"(b));
   return x;
 }
+
+// Within 2 ulp (PTX ISA, ex2.approx).
+__device__ __forceinline__ f32 power_of_two(f32 a) {
+  f32 x;
+  asm("ex2.approx.f32 %0, %1;" : "=f"(x) : "f"(a));
+  return x;
+}
+
+// Within 2 ulp (PTX ISA, rsqrt.approx).
+__device__ __forceinline__ f32 reciprocal_root(f32 a) {
+  f32 x;
+  asm("rsqrt.approx.f32 %0, %1;" : "=f"(x) : "f"(a));
+  return x;
+}
+
+// The value of the lane whose number differs by `distance`, a power of two. All lanes of the warp take part.
+__device__ __forceinline__ f32 exchange(f32 value, int distance) {
+  return __shfl_xor_sync(0xffffffff, value, distance);
+}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tidegate.emit.context import Context
-from tidegate.emit.elementwise import emit_cast, emit_fill, emit_map, emit_move
+from tidegate.emit.elementwise import emit_cast, emit_fill, emit_map, emit_move, emit_reduce
 from tidegate.emit.header import header_for
 from tidegate.emit.matrix import emit_ldmatrix, emit_mma
 from tidegate.emit.memory import emit_cp_async, emit_ld_global, emit_ld_shared, emit_st_global, emit_st_shared
@@ -35,6 +35,9 @@ EMITTERS: Mapping[type[tir.Instruction], Callable[[Context, Any], list[str]]] = 
     tir.Map: emit_map,
     tir.Cast: emit_cast,
     tir.Move: emit_move,
+    tir.Slice: emit_move,
+    tir.Spread: emit_move,
+    tir.Reduce: emit_reduce,
     tir.Advance: emit_advance,
     tir.CpCommit: emit_cp_commit,
     tir.CpWait: emit_cp_wait,

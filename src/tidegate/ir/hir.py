@@ -2,7 +2,7 @@
 
     program := name, sizes, parameters, constants, grid axes, body
     body    := (op | loop)*
-    op      := Load | Store | Zeros | Dot | Map | Cast | Transpose
+    op      := Load | Store | Fill | Dot | Map | Cast | Transpose | Reduce | Spread
     loop    := index over cdiv(extent, size) tiles, carried values (initial, inside, yielded, after), body
 
 Every op carries the span of the expression that made it. What an op means is defined by tidegate.ops.plain, how it is
@@ -144,6 +144,28 @@ class Transpose:
 
 
 @dataclass(frozen=True)
+class Reduce:
+    """Folds ``axis`` by sum, max or min; the axis stays, with one element. Accumulated in f32, rounded once."""
+
+    result: Value
+    fold: str
+    source: Value
+    axis: int
+    span: Span
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Broadcast: axis i of ``source`` runs along axis ``axes[i]`` of the result, or is repeated where it has one
+    element."""
+
+    result: Value
+    source: Value
+    axes: Coord
+    span: Span
+
+
+@dataclass(frozen=True)
 class Carried:
     """A loop-carried value: ``inside`` is ``initial`` in the first trip, then the last trip's ``yielded``; ``after``
     is the value behind the loop."""
@@ -167,7 +189,7 @@ class Loop:
     span: Span
 
 
-Op = Load | Store | Fill | Dot | Map | Cast | Transpose
+Op = Load | Store | Fill | Dot | Map | Cast | Transpose | Reduce | Spread
 
 
 @dataclass(frozen=True)
@@ -209,7 +231,7 @@ def operands(op: Op) -> tuple[Value, ...]:
             return (op.a, op.b, op.c)
         case Map():
             return tuple(a for a in op.args if isinstance(a, Value))
-        case Cast() | Transpose():
+        case Cast() | Transpose() | Reduce() | Spread():
             return (op.source,)
         case _:
             return ()

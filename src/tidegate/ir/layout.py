@@ -10,7 +10,7 @@ Layouts", 2025; fragment shapes: PTX ISA, "Matrix Fragments for mma.m16n8k16".)
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING
@@ -85,6 +85,36 @@ class Layout:
             flip(self.rep),
             self.replicated,
         )
+
+    def reduced(self, axis: int) -> Layout:
+        """The layout of what is left when every warp has folded the elements that it holds along ``axis``: one element
+        per warp that shares the axis, held by all its lanes."""
+
+        def without(basis: Coord) -> Coord:
+            return tuple(0 if a == axis else step for a, step in enumerate(basis))
+
+        warp, parts = [], 1
+        for basis in self.warp:
+            if basis[axis]:
+                warp.append(tuple(parts if a == axis else 0 for a in range(self.rank)))
+                parts *= 2
+            else:
+                warp.append(basis)
+        return Layout(
+            tuple(parts if a == axis else s for a, s in enumerate(self.shape)),
+            tuple(b for b in self.reg if not b[axis]),
+            tuple(map(without, self.lane)),
+            tuple(warp),
+            tuple(1 if a == axis else r for a, r in enumerate(self.rep)),
+            replicated=True,
+        )
+
+    def collapsed(self, axis: int) -> Layout:
+        """The layout of a tile with one element along ``axis``, held by every thread that holds a tile of this layout
+        there: what broadcasting along the axis reads."""
+        part = self.reduced(axis)
+        warp = tuple(tuple(0 if a == axis else step for a, step in enumerate(b)) for b in part.warp)
+        return replace(part, shape=tuple(1 if a == axis else s for a, s in enumerate(part.shape)), warp=warp)
 
     def repetitions(self) -> Iterator[Coord]:
         """Origins of the repetitions, in register order (row-major)."""

@@ -93,3 +93,11 @@ def steps(body: tuple[Step | Loop, ...]) -> Iterator[Step]:
             yield node
         else:
             yield from steps(node.body)
+
+
+def loops(body: tuple[Step | Loop, ...]) -> Iterator[Loop]:
+    """All loops in textual order."""
+    for node in body:
+        if isinstance(node, Loop):
+            yield node
+            yield from loops(node.body)

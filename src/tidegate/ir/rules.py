@@ -15,6 +15,9 @@ from tidegate.ir import tir
 from tidegate.ir.dtypes import BF16, F16, F32, DType
 from tidegate.ir.expr import Bin, Expr, Int, Sym
 from tidegate.ir.layout import Coord, Layout
+from tidegate.ir.registers import source_registers
+
+FOLDS = ("sum", "max", "min")
 
 NAMED_BARRIERS = 15
 """Barrier 0 is that of __syncthreads."""
@@ -315,7 +318,7 @@ def _mma(t: Tables, s: tir.Mma) -> Iterator[str]:
 
 
 def _mma_agreement(a: Layout, b: Layout, d: Layout) -> Iterator[str]:
-    for name, layout in (("a", a), ("b", b), ("d", d)):
+    for name, layout in (("a", a), ("b", b)):  # a warp that holds nothing of d computes nothing
         if layout.free_mask and not layout.replicated:
             yield f"some warps hold nothing of {name}: its layout must be replicated"
     for bit, (wa, wb, wd) in enumerate(zip(a.warp, b.warp, d.warp, strict=True)):
@@ -362,14 +365,25 @@ def _cast(t: Tables, s: tir.Cast) -> Iterator[str]:
         yield f"{s.src!r} and {s.dst!r} have different layouts"
 
 
-def _move(t: Tables, s: tir.Move) -> Iterator[str]:
+def _renaming(t: Tables, s: tir.Move | tir.Slice | tir.Spread) -> Iterator[str]:
+    if t.register(s.src)[0] != t.register(s.dst)[0]:
+        yield f"{s.src!r} and {s.dst!r} hold different dtypes"
+    try:
+        source_registers(t.kernel, s)
+    except ValueError as error:
+        yield f"{s.dst!r} cannot be made of {s.src!r} by renaming registers: {error}"
+
+
+def _reduce(t: Tables, s: tir.Reduce) -> Iterator[str]:
     (src_type, src), (dst_type, dst) = t.register(s.src), t.register(s.dst)
-    if src_type != dst_type:
-        yield f"{s.src!r} holds {src_type}, {s.dst!r} holds {dst_type}"
-    if dst not in (src, src.transposed()):
-        yield f"the layouts of {s.src!r} and {s.dst!r} are neither equal nor the transpose of each other"
-    elif dst != src and sum(r > 1 for r in src.rep) > 1:
-        yield f"the layout of {s.src!r} is repeated along two axes, so its transpose numbers the registers differently"
+    if src_type != F32 or dst_type != F32:
+        yield f"a reduction folds f32 into f32, not {src_type} into {dst_type}"
+    if not 0 <= s.axis < src.rank:
+        yield f"{s.src!r} has no axis {s.axis}"
+    elif src.free_mask and not src.replicated:
+        yield f"some threads hold nothing of {s.src!r}: its layout must be replicated"
+    elif dst != src.reduced(s.axis):
+        yield f"the layout of {s.dst!r} is not that of {s.src!r} reduced along axis {s.axis}"
 
 
 # ---------------------------------------------------------------------------------------------- syncs
@@ -418,7 +432,10 @@ RULES: Mapping[type[tir.Stmt], Callable[[Tables, Any], Iterator[str]]] = {
     tir.Wgmma: _wgmma,
     tir.Map: _map,
     tir.Cast: _cast,
-    tir.Move: _move,
+    tir.Move: _renaming,
+    tir.Slice: _renaming,
+    tir.Spread: _renaming,
+    tir.Reduce: _reduce,
     tir.BarSync: _bar,
     tir.BarArrive: _bar,
     tir.CpWait: _pending,

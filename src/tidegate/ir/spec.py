@@ -16,7 +16,7 @@ from tidegate.errors import IllegalTir
 from tidegate.ir import tir
 from tidegate.ir.expr import Bin, Expr, Int, evaluate, symbols
 from tidegate.ir.layout import Layout
-from tidegate.ir.rules import Tables, elementwise_arities, statement_problems
+from tidegate.ir.rules import FOLDS, Tables, elementwise_arities, statement_problems
 from tidegate.ir.text import RESERVED, SECTIONS, TEMPLATES, kinds_of, print_declaration, print_header, print_stmt
 
 SMEM_LIMIT = 232448
@@ -44,9 +44,11 @@ REFERENCES = {
 }
 WORDS: dict[str, Callable[[], tuple[str, ...]]] = {
     "op": lambda: tuple(elementwise_arities()),
+    "fold": lambda: FOLDS,
     "shape": lambda: ("m16n8k16",),
     "space": lambda: ("shared", "global"),
     "what": lambda: ("read", "done"),
+    "per": lambda: ("thread", "warp", "role"),
 }
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -243,8 +245,10 @@ def _expressions(stmt: tir.Stmt) -> Iterator[Expr]:
 def _declarations(kernel: tir.Kernel, places: list[Placed]) -> Iterator[Violation]:
     """Every declaration is possible by itself, and they fit into the shared memory together."""
     header = print_header(kernel)
-    if not 1 <= kernel.warps <= 32 or kernel.warps & (kernel.warps - 1):
-        yield Violation(header, f"warps {kernel.warps} is no power of two from 1 to 32")
+    if not 1 <= kernel.warps <= 32:
+        yield Violation(header, f"warps {kernel.warps} is not within 1 .. 32")
+    elif kernel.warps & (kernel.warps - 1) and not kernel.roles:
+        yield Violation(header, f"warps {kernel.warps} is no power of two from 1 to 32, and there are no roles")
     if not 0 <= kernel.smem <= SMEM_LIMIT:
         yield Violation(header, f"smem {kernel.smem} is not within 0 .. {SMEM_LIMIT}, the most that a CTA can have")
     for section, problems in PROBLEMS.items():
@@ -283,8 +287,9 @@ def _layout_problems(kernel: tir.Kernel, item: tuple[str, Layout]) -> Iterator[s
     if problems := layout.problems():
         yield from problems
         return
-    if 1 << len(layout.warp) != kernel.warps:
-        yield f"{len(layout.warp)} warp bits make {1 << len(layout.warp)} warps, the kernel has {kernel.warps}"
+    warps = 1 << len(layout.warp)
+    if warps > kernel.warps or (warps < kernel.warps and not kernel.roles):
+        yield f"{len(layout.warp)} warp bits make {warps} warps, the kernel has {kernel.warps}"
     if layout.registers > MAX_ELEMENTS:
         yield f"each thread would hold {layout.registers} elements; {MAX_ELEMENTS} are the limit"
 
@@ -320,7 +325,9 @@ def _mbarrier_problems(kernel: tir.Kernel, barrier: tir.Mbarrier) -> Iterator[st
     end = barrier.offset + 8 * barrier.stages
     if end > kernel.smem:
         yield f"the mbarriers end at byte {end}, the shared memory at {kernel.smem}"
-    taken = [(b.name, b.offset, b.end) for b in kernel.buffers]
+    ends = any(isinstance(s, tir.BarrierInvalidate) and s.barrier == barrier.name for s in tir.walk(kernel.body))
+    # The bytes of a barrier whose life ends may be data before and after it: a question of order, like buffers.
+    taken = [] if ends else [(b.name, b.offset, b.end) for b in kernel.buffers]
     taken += [(b.name, b.offset, b.offset + 8 * b.stages) for b in kernel.barriers if b.name < barrier.name]
     for name, start, stop in taken:
         if start < end and barrier.offset < stop:
@@ -375,7 +382,10 @@ def _statements(kernel: tir.Kernel, places: list[Placed]) -> Iterator[Violation]
 
 def _participant_problems(tables: Tables, place: Placed) -> Iterator[str]:
     stmt = place.stmt
+    yield from _group_problems(tables, place)
     if place.role is None:
+        if isinstance(stmt, tir.InRole) and len(place.path) > 1:
+            yield "a role block stands inside a loop or condition; it belongs at the top of the body"
         return
     role = tables.roles[place.role]
     if isinstance(stmt, tir.InRole):
@@ -386,6 +396,19 @@ def _participant_problems(tables: Tables, place: Placed) -> Iterator[str]:
         outside = [w for w in stmt.warps if not role.first <= w < role.first + role.count]
         if outside:
             yield f"warps {_commas(tuple(outside))} do not belong to role {place.role!r} and never reach it"
+
+
+def _group_problems(tables: Tables, place: Placed) -> Iterator[str]:
+    """The warps that execute a statement hold all of its tiles."""
+    warps = tables.roles[place.role].count if place.role else tables.kernel.warps
+    names = [name for how in ("reads", "writes") for name in _accessed(place.stmt, how) if name in tables.registers]
+    layouts = {name: tables.registers[name].layout for name in names}
+    if isinstance(place.stmt, tir.CpAsync):
+        layouts[place.stmt.layout] = place.stmt.layout
+    for name, layout in layouts.items():
+        held = [bit for bit, basis in enumerate(tables.layouts[layout].warp) if any(basis)]
+        if held and 1 << (held[-1] + 1) > warps:
+            yield f"the layout of {name!r} needs {1 << (held[-1] + 1)} warps, {warps} execute the statement"
 
 
 def _registers_defined(kernel: tir.Kernel, places: list[Placed]) -> Iterator[Violation]:

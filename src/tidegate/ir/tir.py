@@ -155,7 +155,8 @@ class Cursor:
 
 @dataclass(frozen=True)
 class Register:
-    """A register tile: mutable, undefined until written."""
+    """A register tile: mutable, undefined until written. In a role block the threads of its layout count from the
+    role's first warp; threads of the role beyond those of the layout hold nothing."""
 
     name: Name
     dtype: DType
@@ -358,10 +359,49 @@ class Cast(Instruction, syntax="cast {dst} <- {src}", reads=("src",), writes=("d
 
 @dataclass(frozen=True)
 class Move(Instruction, syntax="mov {dst} <- {src}", reads=("src",), writes=("dst",), **_REG):
-    """Copies register for register; the layouts are equal, or one is the transpose of the other (a relabelling)."""
+    """The same tile in another register tile, or its transpose if the layouts say so (``dst``'s is the transpose of
+    ``src``'s). Every thread holds what it needs already; fewer threads may hold the result."""
 
     dst: Name
     src: Name
+
+
+@dataclass(frozen=True)
+class Slice(Instruction, syntax="slice {dst} <- {src} at {origin}", reads=("src",), writes=("dst",), **_REG):
+    """The part of a register tile from ``origin`` on; every thread holds what it needs of it already."""
+
+    dst: Name
+    src: Name
+    origin: Coord
+
+
+@dataclass(frozen=True)
+class Spread(Instruction, syntax="spread {dst} <- {src} axes {axes}", reads=("src",), writes=("dst",), **_REG):
+    """Broadcast: axis i of ``src`` runs along axis ``axes[i]`` of ``dst``, or is repeated where ``src`` has one element
+    along it. Every thread holds what it needs already."""
+
+    dst: Name
+    src: Name
+    axes: Coord
+
+
+@dataclass(frozen=True)
+class Reduce(
+    Instruction,
+    syntax="reduce {dst} <- {fold} {src} axis {axis}",
+    reads=("src",),
+    writes=("dst",),
+    proxy=Proxy.NONE,
+    completes=Completion.RETURN,
+    by=Participants.WARP,
+):
+    """Folds f32 elements along ``axis`` by sum, max or min within each warp: registers in rising order, then lanes by
+    exchanges with rising distance. ``dst`` has one element per warp that shares the axis (Layout.reduced)."""
+
+    dst: Name
+    fold: Name
+    src: Name
+    axis: int
 
 
 @dataclass(frozen=True)
@@ -528,11 +568,13 @@ class BarrierInit(Sync, syntax="barrier_init {barrier}", **_SYNC_ONE):
 
 
 @dataclass(frozen=True)
-class BarrierArrive(Sync, syntax="arrive {barrier}[{cursor}]", **_SYNC_THREAD):
-    """One arrival on the barrier's slot (release)."""
+class BarrierArrive(Sync, syntax="arrive {barrier}[{cursor}] by {per}", **_SYNC_THREAD):
+    """Arrives on the barrier's slot (release): once by each thread, by lane 0 of each warp, or by one elected thread of
+    the role, as ``per`` (thread, warp, role) says. It releases what the arriving thread knows, no more."""
 
     barrier: Name
     cursor: Name
+    per: Name
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import math
 import numbers
 import reprlib
@@ -31,9 +32,16 @@ OPERATORS: dict[type[ast.operator], str] = {ast.Add: "add", ast.Sub: "sub", ast.
 F32_LIMIT = 2.0**128 - 2.0**103
 """Numbers from here on round to infinity in f32."""
 
-TILE_FUNCTIONS = {
-    f: f.__name__ for f in (surface.load, surface.dot, surface.zeros, surface.full, surface.maximum, surface.minimum)
+FOLDS = ("sum", "max", "min")
+
+ELEMENTWISE = {
+    "maximum": 2,
+    "minimum": 2,
+    **dict.fromkeys(("abs", "sqrt", "rsqrt", "exp", "exp2", "log", "log2", "tanh"), 1),
 }
+"""Functions of surface.py that are elementwise, with their number of operands."""
+
+TILE_FUNCTIONS = {getattr(surface, name): name for name in ("load", "dot", "zeros", "full", *FOLDS, *ELEMENTWISE)}
 
 
 class Expressions:
@@ -47,6 +55,7 @@ class Expressions:
 
     def parse(self, node: ast.expr, name: str = "") -> Any:
         """A tile (hir.Value) or a compile-time value; ``name`` is the variable it will be bound to."""
+        node = self.folded(node)
         if self.static(node):
             return evaluate(self.source, node, self.scope.constants())
         match node:
@@ -61,7 +70,7 @@ class Expressions:
             case ast.Attribute():
                 return self.attribute(node, name)
             case ast.Subscript():
-                return self.item(node)
+                return self.item(node, name)
         raise UnsupportedSyntax(
             self.span(node),
             what=f"the expression {ast.unparse(node)!r}",
@@ -78,6 +87,13 @@ class Expressions:
                 advice="load a window with tg.load, or make a tile with tg.zeros or tg.full",
             )
         return value
+
+    def folded(self, node: ast.expr) -> ast.expr:
+        """The expression with t.shape and t.dtype of tiles replaced by their values."""
+        if any(isinstance(n, ast.Attribute) and n.attr in ("shape", "dtype") for n in ast.walk(node)):
+            folded: ast.expr = _Fold(self.scope).visit(copy.deepcopy(node))
+            return folded
+        return node
 
     def static(self, node: ast.expr) -> bool:
         """Is this expression known at compile time?"""
@@ -116,7 +132,7 @@ class Expressions:
             )
         return bound
 
-    def item(self, node: ast.Subscript) -> Any:
+    def item(self, node: ast.Subscript, name: str) -> Any:
         """An item of a compile-time value of a tile, such as t.shape[0]; refuses windows and parts of tiles."""
         owner = self.parse(node.value)
         if isinstance(owner, hir.Tensor):
@@ -125,9 +141,11 @@ class Expressions:
                 what="a window outside tg.load and assignment",
                 advice=f"load it: tg.load({ast.unparse(node)})",
             )
-        if isinstance(owner, (hir.Value, TileIndex)):
+        if isinstance(owner, hir.Value):
+            return self.new_axes(owner, node, name)
+        if isinstance(owner, TileIndex):
             raise UnsupportedSyntax(
-                self.span(node), what=f"a part of {_describe(owner)}", advice="tiles are used whole; load the part"
+                self.span(node), what=f"a part of {_describe(owner)}", advice="a tile index indexes windows"
             )
         place = self.constant(node.slice, None)
         try:
@@ -177,10 +195,12 @@ class Expressions:
                 (dtype,) = self.arguments(node, ("dtype",))
                 wanted = self.parse(dtype)  # another tile's .dtype counts
                 return self.cast(owner, self.dtype(wanted, self.span(dtype)), span, name)
+            if isinstance(owner, hir.Value) and node.func.attr in FOLDS:
+                return self.call_fold(node.func.attr, node, owner, span, name)
             raise UnsupportedSyntax(
                 span,
                 what=f"the method .{node.func.attr} of {_describe(owner)}",
-                advice="tiles have .astype(dtype)",
+                advice="tiles have .astype(dtype), .sum(axis=...), .max(axis=...) and .min(axis=...)",
             )
         target = self.function(node)
         function = TILE_FUNCTIONS.get(target)
@@ -190,6 +210,10 @@ class Expressions:
                 what = f"{ast.unparse(node.func)} stands outside the head of a for loop"
             known = ", ".join(f"tg.{n}" for n in TILE_FUNCTIONS.values())
             raise BadCall(span, what=what, advice=f"operations are {known}, .astype, .T and + - * /")
+        if function in FOLDS:
+            return self.call_fold(function, node, None, span, name)
+        if function in ELEMENTWISE:
+            return self.call_elementwise(function, node, span, name)
         return getattr(self, f"call_{function}")(node, span, name)
 
     # -------------------------------------------------------------------------------------- tile functions
@@ -275,11 +299,33 @@ class Expressions:
         self.scope.ops.append(hir.Fill(result, self.number(number, span, "tg.full"), span))
         return result
 
-    def call_maximum(self, node: ast.Call, span: Span, name: str) -> Any:
-        return self.map("maximum", [self.parse(a) for a in self.arguments(node, ("a", "b")) if a], span, name)
+    def call_elementwise(self, function: str, node: ast.Call, span: Span, name: str) -> hir.Value:
+        names = ("x",) if ELEMENTWISE[function] == 1 else ("a", "b")
+        return self.map(function, [self.parse(a) for a in self.arguments(node, names)], span, name)
 
-    def call_minimum(self, node: ast.Call, span: Span, name: str) -> Any:
-        return self.map("minimum", [self.parse(a) for a in self.arguments(node, ("a", "b")) if a], span, name)
+    def call_fold(self, fold: str, node: ast.Call, owner: hir.Value | None, span: Span, name: str) -> hir.Value:
+        """x.sum(axis=1) (``owner`` is x) or tg.sum(x, axis=1)."""
+        first = () if owner else ("x",)
+        *source, axis_node, keep_node = self.arguments(node, (*first, "axis"), ("keepdims",))
+        value = owner or self.tile(source[0], f"the operand of tg.{fold}")
+        axis, keep = self.constant(axis_node, None), self.constant(keep_node, False)
+        rank = len(value.shape)
+        if not isinstance(axis, int) or isinstance(axis, bool) or not -rank <= axis < rank:
+            raise BadCall(
+                self.span(axis_node),
+                what=f"axis={axis!r} of a tile of shape {value.shape}",
+                advice=f"use 0 to {rank - 1}",
+            )
+        if not isinstance(keep, bool):
+            raise BadCall(self.span(keep_node), what=f"keepdims={keep!r}", advice="use True or False")
+        axis %= rank
+        kept = tuple(1 if a == axis else size for a, size in enumerate(value.shape))
+        result = self.scope.value(name if keep else "", value.dtype, kept)
+        self.scope.ops.append(hir.Reduce(result, fold, value, axis, span))
+        if keep or rank == 1:
+            return result
+        axes = tuple(a - (a > axis) if a != axis else 0 for a in range(rank))
+        return self.spread(result, kept[:axis] + kept[axis + 1 :], axes, span, name)
 
     # -------------------------------------------------------------------------------------- building blocks
 
@@ -291,17 +337,74 @@ class Expressions:
             raise BadCall(
                 span, what=f"{op} of numbers only", advice="give at least one tile; for numbers use Python's functions"
             )
-        if len({t.shape for t in tiles}) > 1:
-            shapes = " and ".join(f"{t.name} {t.shape}" for t in tiles)
-            raise ShapeMismatch(span, what=f"{op} of {shapes}", advice="elementwise operands have one shape")
+        shape = self.broadcast_shape(op, tiles, span)
         dtypes = {t.dtype for t in tiles}
         if dtypes == {F16, BF16}:
             raise DtypeMismatch(span, what=f"{op} of f16 and bf16", advice="cast one operand with .astype")
         dtype = F32 if F32 in dtypes else tiles[0].dtype
-        same = tuple(self.cast(a, dtype, span, "") if isinstance(a, hir.Value) else a for a in operands)
-        result = self.scope.value(name, dtype, tiles[0].shape)
+        same = tuple(
+            self.broadcast(self.cast(a, dtype, span, ""), shape, span) if isinstance(a, hir.Value) else a
+            for a in operands
+        )
+        result = self.scope.value(name, dtype, shape)
         self.scope.ops.append(hir.Map(result, op, same, span))
         return result
+
+    def broadcast_shape(self, op: str, tiles: list[hir.Value], span: Span) -> tuple[int, ...]:
+        """NumPy's rule: shapes are matched from the last axis on; sizes agree or one of them is 1."""
+        rank = max(len(t.shape) for t in tiles)
+        out = []
+        for axis in range(-rank, 0):
+            sizes = {t.shape[axis] for t in tiles if len(t.shape) >= -axis} - {1}
+            if len(sizes) > 1:
+                shapes = " and ".join(f"{t.name} {t.shape}" for t in tiles)
+                raise ShapeMismatch(
+                    span, what=f"{op} of {shapes}", advice="sizes agree, or one is 1; add an axis with t[:, None]"
+                )
+            out.append(sizes.pop() if sizes else 1)
+        return tuple(out)
+
+    def broadcast(self, value: hir.Value, shape: tuple[int, ...], span: Span) -> hir.Value:
+        if value.shape == shape:
+            return value
+        missing = len(shape) - len(value.shape)
+        return self.spread(value, shape, tuple(a + missing for a in range(len(value.shape))), span, "")
+
+    def spread(
+        self, value: hir.Value, shape: tuple[int, ...], axes: tuple[int, ...], span: Span, name: str
+    ) -> hir.Value:
+        result = self.scope.value(name, value.dtype, shape)
+        self.scope.ops.append(hir.Spread(result, value, axes, span))
+        return result
+
+    def new_axes(self, owner: hir.Value, node: ast.Subscript, name: str) -> hir.Value:
+        """t[:, None] and t[None, :]: the tile with axes of one element added."""
+        items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        shape: list[int] = []
+        axes: list[int] = []
+        for item in items:
+            if isinstance(item, ast.Constant) and item.value is None:
+                shape.append(1)
+            elif (
+                isinstance(item, ast.Slice)
+                and not (item.lower or item.upper or item.step)
+                and len(axes) < len(owner.shape)
+            ):
+                shape.append(owner.shape[len(axes)])
+                axes.append(len(shape) - 1)
+            else:
+                raise UnsupportedSyntax(
+                    self.span(node),
+                    what=f"a part of {_describe(owner)}",
+                    advice="tiles are used whole (load the part); t[:, None] adds an axis",
+                )
+        if len(axes) != len(owner.shape):
+            raise ShapeMismatch(
+                self.span(node),
+                what=f"{ast.unparse(node)} of a tile of shape {owner.shape}",
+                advice="write ':' per axis",
+            )
+        return self.spread(owner, tuple(shape), tuple(axes), self.span(node), name)
 
     def number(self, value: Any, span: Span, what: str) -> float:
         """A compile-time number as an operand; raises BadCall."""
@@ -385,6 +488,7 @@ class Expressions:
     def constant(self, node: ast.expr | None, default: Any) -> Any:
         if node is None:
             return default
+        node = self.folded(node)
         if not self.static(node):
             raise BadCall(
                 self.span(node),
@@ -395,7 +499,7 @@ class Expressions:
 
     def dtype(self, name: Any, span: Span) -> DType:
         if not isinstance(name, str) or name not in DTYPES:
-            raise DtypeMismatch(span, what=f"{name!r} is no dtype", advice=f"use one of {', '.join(DTYPES)}")
+            raise DtypeMismatch(span, what=f"{_describe(name)} is no dtype", advice=f"use one of {', '.join(DTYPES)}")
         return DTYPES[name]
 
     def arguments(self, node: ast.Call, required: tuple[str, ...], optional: tuple[str, ...] = ()) -> list[Any]:
@@ -431,6 +535,19 @@ class Expressions:
         return [found.get(name) for name in names]
 
 
+class _Fold(ast.NodeTransformer):
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        owner = self.scope.bindings.get(node.value.id) if isinstance(node.value, ast.Name) else None
+        if isinstance(owner, hir.Value) and node.attr in ("shape", "dtype"):
+            sizes: list[ast.expr] = [ast.copy_location(ast.Constant(s), node) for s in owner.shape]
+            value = ast.Tuple(sizes, ast.Load()) if node.attr == "shape" else ast.Constant(owner.dtype.name)
+            return ast.copy_location(value, node)
+        return self.generic_visit(node)
+
+
 def _attributes(node: ast.expr) -> list[str]:
     out: list[str] = []
     while isinstance(node, ast.Attribute):
@@ -451,4 +568,5 @@ def _describe(value: Any) -> str:
             return f"the tensor {value.name} (load a window of it)"
         case TileIndex():
             return f"the tile index {value.name}"
-    return reprlib.repr(value)
+    name = getattr(value, "__name__", None)  # of functions, types, modules: their repr holds an address or a path
+    return f"the {type(value).__name__} {name}" if isinstance(name, str) else reprlib.repr(value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, overload
 
@@ -68,13 +68,28 @@ class Kernel:
                 what=f"the constant {missing[0]!r} of kernel {self.name} has no value",
                 advice=f"give {missing[0]}=..., or a default in the signature",
             )
+        for name, value in merged.items():
+            _hashable(name, value)
         return merged
 
     @functools.cached_property
     def dims(self) -> tuple[str, ...]:
         """Names of the run-time dimensions, in order of appearance."""
+        constants = dict(self.signature.constants)
         names = (s for _, kind, _ in self.signature.tensors for s in kind.shape if isinstance(s, str))
-        return tuple(dict.fromkeys(names))
+        return tuple(dict.fromkeys(n for n in names if n not in constants))
+
+    def with_sizes(self, arrays: Sequence[Any], given: Mapping[str, Any]) -> dict[str, Any]:
+        """``given``, and the constants that are sizes of tensors as the arrays have them."""
+        found = dict(given)
+        constants = dict(self.signature.constants)
+        for (_, kind, _), array in zip(self.signature.tensors, arrays, strict=False):
+            shape = getattr(array, "shape", ())
+            if len(shape) == len(kind.shape):
+                for name, size in zip(kind.shape, shape, strict=True):
+                    if name in constants and size:
+                        found.setdefault(str(name), int(size))
+        return found
 
     def program(self, multiples: Mapping[str, int] | None = None, **given: Any) -> hir.Program:
         """The HIR for these constants and sizes. ``multiples``: what divides the sizes that are not given."""
@@ -106,7 +121,7 @@ class Kernel:
         """The NumPy meaning: fills the outputs among ``arrays`` (NumPy arrays, in the order of the parameters)."""
         from tidegate.ops.plain import run
 
-        run(self.program(**given), arrays)
+        run(self.program(**self.with_sizes(arrays, given)), arrays)
 
     # -------------------------------------------------------------------------------------- the way down
 
@@ -133,7 +148,19 @@ class Kernel:
         """Runs the kernel on the arrays' device and current stream; compiles on first use."""
         from tidegate.runtime.call import call
 
+        for name, value in given.items():
+            _hashable(name, value)
         call(self, arrays, given)
+
+
+def _hashable(name: str, value: Any) -> None:
+    """Compiled kernels are looked up by their constants; raises UnknownConstant."""
+    try:
+        hash(value)
+    except TypeError:
+        raise UnknownConstant(
+            what=f"the constant {name}={value!r} is not hashable", advice="give a tuple instead of a list or dictionary"
+        ) from None
 
 
 def _size(name: str, value: Any, least: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from tidegate.errors import (
@@ -37,7 +38,8 @@ def parse(
     warps: int,
 ) -> hir.Program:
     """The HIR of a kernel for given constants; ``sizes`` fixes dimensions, ``multiples`` says what divides others."""
-    dims = _dimensions(signature, constants)
+    signature = _with_constants(signature, constants)
+    dims = _dimensions(signature)
     tensors = _tensors(source, signature, sizes)
     parser = _Parser(source, tensors, constants, {d: Int(sizes[d]) if d in sizes else Sym(d) for d in dims})
     try:
@@ -63,13 +65,32 @@ def parse(
     return program
 
 
-def _dimensions(signature: Signature, constants: Mapping[str, Any]) -> tuple[str, ...]:
+def _with_constants(signature: Signature, constants: Mapping[str, Any]) -> Signature:
+    """The signature with sizes that name a compile-time constant replaced by its value."""
+    tensors = []
+    for tensor, kind, span in signature.tensors:
+        shape = []
+        for size in kind.shape:
+            name = str(size)
+            value = whole(constants[name]) if name in constants else size
+            if value is None:
+                raise BadSignature(
+                    span,
+                    what=f"size {size!r} of {tensor} names the constant {name}={constants[name]!r}",
+                    advice="give the constant a positive integer, or the dimension another name",
+                )
+            shape.append(value)
+        tensors.append((tensor, replace(kind, shape=tuple(shape)), span))
+    return replace(signature, tensors=tuple(tensors))
+
+
+def _dimensions(signature: Signature) -> tuple[str, ...]:
     names: dict[str, None] = {}
     for tensor, kind, span in signature.tensors:
         for size in kind.shape:
             if not isinstance(size, str):
                 continue
-            if not is_name(size) or size in constants or any(size == other for other, _, _ in signature.tensors):
+            if not is_name(size) or any(size == other for other, _, _ in signature.tensors):
                 raise BadSignature(
                     span,
                     what=f"size {size!r} of {tensor} is not usable as a dimension's name",
@@ -110,6 +131,7 @@ STATEMENTS: dict[type[ast.stmt], tuple[str, str]] = {
     ast.FunctionDef: ("a nested function", "define compile-time helpers outside the kernel"),
     ast.AsyncFunctionDef: ("a nested function", "define compile-time helpers outside the kernel"),
     ast.ClassDef: ("a class", "define it outside the kernel"),
+    ast.Assert: ("an 'assert' statement", "check constants outside the kernel"),
     ast.Delete: ("a 'del' statement", "let the name be: a tile's memory is freed after its last use"),
     ast.Import: ("an import", "import at the head of the module"),
     ast.ImportFrom: ("an import", "import at the head of the module"),
@@ -391,7 +413,7 @@ def _prune(body: tuple[hir.Op | hir.Loop, ...], used: set[int]) -> tuple[hir.Op 
         if isinstance(node, hir.Loop):
             carried = tuple(c for c in node.carried if c.inside.id in used or c.after.id in used)
             inner = _prune(node.body, used)
-            if inner:
+            if inner or carried:
                 out.append(hir.Loop(node.id, node.index, node.extent, node.size, carried, inner, node.span))
         elif isinstance(node, hir.Store) or node.result.id in used:
             out.append(node)

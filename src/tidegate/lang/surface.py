@@ -94,6 +94,61 @@ def full(shape: tuple[int, ...], value: float, dtype: str = "f32") -> Any:
     _kernel_only("full")
 
 
+def abs(x: Any) -> Any:
+    """Elementwise absolute value."""
+    _kernel_only("abs")
+
+
+def sqrt(x: Any) -> Any:
+    """Elementwise square root, correctly rounded."""
+    _kernel_only("sqrt")
+
+
+def rsqrt(x: Any) -> Any:
+    """Elementwise 1 / sqrt(x), within 4 units of the last place of f32."""
+    _kernel_only("rsqrt")
+
+
+def exp(x: Any) -> Any:
+    """Elementwise e**x, within 4 units of the last place of f32."""
+    _kernel_only("exp")
+
+
+def exp2(x: Any) -> Any:
+    """Elementwise 2**x, within 4 units of the last place of f32: one instruction."""
+    _kernel_only("exp2")
+
+
+def log(x: Any) -> Any:
+    """Elementwise natural logarithm, within 4 units of the last place of f32."""
+    _kernel_only("log")
+
+
+def log2(x: Any) -> Any:
+    """Elementwise base-2 logarithm, within 4 units of the last place of f32."""
+    _kernel_only("log2")
+
+
+def tanh(x: Any) -> Any:
+    """Elementwise hyperbolic tangent, within 4 units of the last place of f32."""
+    _kernel_only("tanh")
+
+
+def sum(x: Any, axis: int, keepdims: bool = False) -> Any:
+    """Sum along an axis, accumulated in f32 and rounded once into the tile's dtype. Also ``x.sum(axis=...)``."""
+    _kernel_only("sum")
+
+
+def max(x: Any, axis: int, keepdims: bool = False) -> Any:
+    """Largest element along an axis; NaN if any is NaN. Also ``x.max(axis=...)``."""
+    _kernel_only("max")
+
+
+def min(x: Any, axis: int, keepdims: bool = False) -> Any:
+    """Smallest element along an axis; NaN if any is NaN. Also ``x.min(axis=...)``."""
+    _kernel_only("min")
+
+
 def maximum(a: Any, b: Any) -> Any:
     """Elementwise maximum; NaN if either is NaN."""
     _kernel_only("maximum")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from tidegate.errors import Span
@@ -91,34 +92,56 @@ def use_counts(body: tuple[hir.Op | hir.Loop, ...]) -> dict[int, int]:
     return counts
 
 
-def coalesce(body: tuple[hir.Op | hir.Loop, ...]) -> dict[int, int]:
+def coalesce(body: tuple[hir.Op | hir.Loop, ...], layouts: Mapping[int, Layout]) -> dict[int, int]:
     """Values that may share a register with a loop-carried one: id -> id of the value ``inside`` the loop.
 
     The value behind the loop always may. The initial value may when the loop is its only reader. The yielded value may
-    when it is made in the loop's body after the last other read of ``inside`` (its own op may read it in place).
+    when it is made in the loop's body after the last other read of ``inside`` (its own op may read it in place). All
+    of them only where their layouts agree.
     """
     counts = use_counts(body)
     shared: dict[int, int] = {}
+    parents: dict[int, tuple[hir.Loop, hir.Carried]] = {}
     for loop in (n for n in hir.walk(body) if isinstance(n, hir.Loop)):
-        made = _definitions(loop.body)
-        yields = [c.yielded.id for c in loop.carried]
         for c in loop.carried:
-            home = shared.get(c.inside.id, c.inside.id)
-            shared[c.inside.id] = home
+            home = shared.setdefault(c.inside.id, c.inside.id)
             shared[c.after.id] = home
-            if counts.get(c.initial.id) == 1 and c.initial.id not in shared and _made_beside(body, loop, c.initial.id):
-                shared[c.initial.id] = home
-            last = max(_reads(loop.body).get(c.inside.id, [-1]))
-            if c.yielded.id in made and yields.count(c.yielded.id) == 1 and last <= made[c.yielded.id]:
-                shared[c.yielded.id] = home
-                inner = next((n for n in loop.body if isinstance(n, hir.Loop) and _yields(n, c.yielded.id)), None)
-                if inner:
-                    shared[next(k.inside.id for k in inner.carried if k.after.id == c.yielded.id)] = home
+            if layouts[c.initial.id] == layouts[c.inside.id] and counts.get(c.initial.id) == 1:
+                beside = c.initial.id not in shared and _made_beside(body, loop, c.initial.id)
+                if beside and _free_at(parents.get(c.inside.id), c.initial.id):
+                    shared[c.initial.id] = home
+            maker = [k for n in loop.body if isinstance(n, hir.Loop) for k in n.carried if k.after.id == c.yielded.id]
+            source = maker[0].inside if maker else c.yielded  # the value behind a loop lies where its inside lay
+            if layouts[source.id] == layouts[c.inside.id] and _takes_over(loop, c):
+                shared[c.yielded.id] = shared[source.id] = home
+                parents.update({k.inside.id: (loop, c) for k in maker})
     return shared
 
 
-def _yields(loop: hir.Loop, value: int) -> bool:
-    return any(c.after.id == value for c in loop.carried)
+def _takes_over(loop: hir.Loop, carried: hir.Carried) -> bool:
+    """May the yielded value be made in the register of ``inside``? Nothing may read ``inside`` later: no op, no other
+    yield, and no inner loop but the one that makes it, which may start from it."""
+    inside, yielded = carried.inside.id, carried.yielded.id
+    at = _definitions(loop.body).get(yielded)
+    yields = [c.yielded.id for c in loop.carried]
+    if at is None or yields.count(yielded) > 1 or inside in yields:
+        return False
+    if max(_reads(loop.body).get(inside, [-1])) > at:
+        return False
+    maker = loop.body[at]
+    if not isinstance(maker, hir.Loop):
+        return True
+    starts = [k for k in maker.carried if k.initial.id == inside]
+    return _reads((maker,)).get(inside, []).count(0) == len(starts) and all(k.after.id == yielded for k in starts)
+
+
+def _free_at(parent: tuple[hir.Loop, hir.Carried] | None, initial: int) -> bool:
+    """Is the register of the enclosing loop's carried value free where ``initial`` is made?"""
+    if parent is None:
+        return True
+    loop, carried = parent
+    made = _definitions(loop.body)
+    return initial in made and max(_reads(loop.body).get(carried.inside.id, [-1])) <= made[initial]
 
 
 def _made_beside(body: tuple[hir.Op | hir.Loop, ...], loop: hir.Loop, value: int) -> bool:

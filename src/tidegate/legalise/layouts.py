@@ -56,14 +56,17 @@ def odd_part(n: int) -> int:
 
 
 @lru_cache(maxsize=256)
-def blocked(shape: Coord, warps: int, axis: int, run: int, cross_axis: int = 0, cross: int = 1) -> Layout:
+def blocked(
+    shape: Coord, warps: int, axis: int, run: int, cross_axis: int = 0, cross: int = 1, spare: Coord = ()
+) -> Layout:
     """Each thread holds ``run`` neighbours along ``axis`` (and ``cross`` along ``cross_axis``); lanes, then warps,
-    continue along ``axis`` first, so that neighbouring threads touch neighbouring bytes. What is left repeats."""
+    continue along ``axis`` first, so that neighbouring threads touch neighbouring bytes. Warps leave the ``spare`` axes
+    for last: those are folded, and what one warp holds folds without shared memory. What is left repeats."""
     bits = _Bits(shape)
     order = [axis, *(a for a in reversed(range(len(shape))) if a != axis)]
     reg = bits.take(axis, log2(run)) + (bits.take(cross_axis, log2(cross)) if cross > 1 else [])
     lane = bits.take_any(order, LANE_BITS)
-    warp = bits.take_any(order, log2(warps))
+    warp = bits.take_any(sorted(order, key=lambda a: a in spare), log2(warps))
     for a in order:
         reg += bits.take(a, bits.left[a])
     rep = tuple(odd_part(s) for s in shape)
@@ -91,14 +94,15 @@ class MmaTiling:
 
 
 @lru_cache(maxsize=64)
-def mma_tiling(rows: int, columns: int, warps: int) -> MmaTiling:
-    """The split that makes the warps read the least shared memory: minimal (M/m + N/n)."""
-    best: tuple[tuple[int, float], MmaTiling] | None = None
+def mma_tiling(rows: int, columns: int, warps: int, rows_only: bool = False) -> MmaTiling:
+    """The split that makes the warps read the least shared memory: minimal (M/m + N/n). ``rows_only``: the one with
+    the fewest warps along a row, whatever it reads."""
+    best: tuple[tuple[int, float, float], MmaTiling] | None = None
     for m in (1 << i for i in range(log2(warps) + 1)):
         for n in (1 << i for i in range(log2(warps // m) + 1)):
             if rows % (16 * m) or columns % (8 * n):
                 continue
-            key = (-(m * n), rows / m + columns / n)
+            key = (-(m * n), n if rows_only else 0, rows / m + columns / n)
             if best is None or key < best[0]:
                 best = (key, MmaTiling(m, n, warps // (m * n)))
     assert best is not None  # 16 | rows and 8 | columns were checked, so m = n = 1 fits
@@ -110,12 +114,12 @@ def _warp_bits(tiling: MmaTiling, along_m: list[Coord], along_n: list[Coord]) ->
 
 
 @lru_cache(maxsize=64)
-def mma_accumulator(rows: int, columns: int, warps: int) -> Layout:
+def mma_accumulator(rows: int, columns: int, warps: int, rows_only: bool = False) -> Layout:
     """C and D of m16n8k16 (PTX ISA, "Matrix Fragments for mma.m16n8k16"), tiled over warps and registers.
 
     Warps alternate every 16 columns where possible, since one ldmatrix.x4 serves 16 columns of B.
     """
-    tiling = mma_tiling(rows, columns, warps)
+    tiling = mma_tiling(rows, columns, warps, rows_only)
     bits = _Bits((rows, columns))
     reg = bits.take(1, 1)
     lane = bits.take(1, 2) + bits.take(0, 3)
@@ -129,25 +133,25 @@ def mma_accumulator(rows: int, columns: int, warps: int) -> Layout:
 
 
 @lru_cache(maxsize=64)
-def mma_operand_a(rows: int, columns: int, warps: int) -> Layout:
-    """A for one k step of 16: [M, 16], held by every warp that needs it. ``columns`` is N of the accumulator."""
-    acc = mma_accumulator(rows, columns, warps)
+def mma_operand_a(acc: Layout) -> Layout:
+    """A for one k step of 16, [M, 16]: held by every warp that needs it for an accumulator in layout ``acc``."""
     inner: list[Coord] = [(0, 1), (8, 0), (0, 8)]
     outer: list[Coord] = [(b[0], 0) for b in acc.reg if b[0] >= 16]
     lane: list[Coord] = [(0, 2), (0, 4), (1, 0), (2, 0), (4, 0)]
     warp = [(b[0], 0) for b in acc.warp]
-    return Layout((rows, 16), tuple(inner + outer), tuple(lane), tuple(warp), (acc.rep[0], 1), replicated=True)
+    shape = (acc.shape[0], 16)
+    return Layout(shape, tuple(inner + outer), tuple(lane), tuple(warp), (acc.rep[0], 1), replicated=True)
 
 
 @lru_cache(maxsize=64)
-def mma_operand_b(rows: int, columns: int, warps: int) -> Layout:
-    """B for one k step of 16: [16, N]. ``rows`` is M of the accumulator."""
-    acc = mma_accumulator(rows, columns, warps)
+def mma_operand_b(acc: Layout) -> Layout:
+    """B for one k step of 16, [16, N]."""
     inner: list[Coord] = [(1, 0), (8, 0)]
     outer: list[Coord] = [(0, b[1]) for b in acc.reg if b[1] >= 8]
     lane: list[Coord] = [(2, 0), (4, 0), (0, 1), (0, 2), (0, 4)]
     warp = [(0, b[1]) for b in acc.warp]
-    return Layout((16, columns), tuple(inner + outer), tuple(lane), tuple(warp), (1, acc.rep[1]), replicated=True)
+    shape = (16, acc.shape[1])
+    return Layout(shape, tuple(inner + outer), tuple(lane), tuple(warp), (1, acc.rep[1]), replicated=True)
 
 
 # ------------------------------------------------------------------------------------------ shared memory

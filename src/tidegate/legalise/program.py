@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import gcd, lcm
 
-from tidegate.errors import BadSchedule, CopyAlignment, NoInstruction, OverCapacity, Span
+from tidegate.errors import BadSchedule, CopyAlignment, NoInstruction, OverCapacity, OverlappingWrites, Span
 from tidegate.ir import hir, legal, tir
 from tidegate.ir.dtypes import BF16, F16, F32
 from tidegate.ir.expr import Expr, Int, Sym, cdiv, mul
 from tidegate.ir.layout import Layout
+from tidegate.ir.registers import renamed
 from tidegate.legalise.build import Builder, coalesce
-from tidegate.legalise.classes import choose, copy_layout, staged_views, store_view_layout
+from tidegate.legalise.classes import (
+    accumulator,
+    choose,
+    copy_layout,
+    gathered,
+    restricted,
+    staged_views,
+    store_view_layout,
+)
 from tidegate.legalise.layouts import (
     SharedAccess,
     blocked,
     contiguous_run,
-    mma_accumulator,
     mma_operand_a,
     mma_operand_b,
 )
@@ -58,6 +66,7 @@ class _Legaliser:
     staged: dict[int, _Staged] = field(default_factory=dict)
     registers: dict[int, str] = field(default_factory=dict)
     converted: dict[tuple[int, Layout], str] = field(default_factory=dict)
+    stored: dict[str, tuple[Layout, Span]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         program = self.program
@@ -78,7 +87,7 @@ class _Legaliser:
         in_shared = {value for value, how in mechanisms.items() if how != "registers"}
         self.views = staged_views(program.body, in_shared)
         self.layouts = choose(program, self.views, self.align)
-        self.shared_registers = coalesce(program.body)
+        self.shared_registers = coalesce(program.body, self.layouts)
         self.block(program.body, None)
         self.check_sizes()
         return legal.LegalProgram(
@@ -230,6 +239,10 @@ class _Legaliser:
                 case hir.Transpose():
                     if node.result.id not in self.views:
                         self.transpose(node)
+                case hir.Reduce():
+                    self.reduce(node)
+                case hir.Spread():
+                    self.spread(node)
                 case hir.Dot():
                     self.dot(node)
 
@@ -296,6 +309,7 @@ class _Legaliser:
 
     def to_scratch(self, value: hir.Value, register: str, span: Span) -> str:
         """Writes a register tile to a scratch ring of one slot."""
+        register = self.owned(tir.Name(register), value, span)
         layout = self.build.register_layout(register)
         ring = self.build.ring(f"{value.name}_s", value.dtype, value.shape, 1, None, False, span)
         bytes_ = min(contiguous_run(layout, len(value.shape) - 1) * value.dtype.size, WIDEST)
@@ -383,16 +397,44 @@ class _Legaliser:
     def store(self, node: hir.Store) -> None:
         value, size = node.value, node.value.dtype.size
         align = self.align[node.window.tensor]
-        if value.id in self.views:
+        if node.window.tensor in self.stored:
+            layout = self.stored_layout(node)
+        elif value.id in self.views:
             layout = store_view_layout(value.shape, size, self.program.warps, align, self.views[value.id][1])
         else:
             layout = self.build.register_layout(self.registers[value.id])
-        source = self.operand(value, layout, node.span)
+        self.stored.setdefault(node.window.tensor, (layout, node.span))
+        source = self.owned(self.operand(value, layout, node.span), value, node.span)
         run = contiguous_run(layout, len(value.shape) - 1)
         step = tir.StGlobal(self.window(node.window), source, min(run * size, align, WIDEST))
         self.build.step(f"stg_{node.window.tensor}", step, node.span)
 
+    def stored_layout(self, node: hir.Store) -> Layout:
+        """The layout of the earlier stores to the tensor: where windows meet, one thread writes each element."""
+        layout, span = self.stored[node.window.tensor]
+        if layout.shape != node.value.shape:
+            raise OverlappingWrites(
+                node.span,
+                [(span, "the other store")],
+                what=f"tiles of shapes {layout.shape} and {node.value.shape} are written to {node.window.tensor}: "
+                "different threads would write one element, and nothing says which write is the last",
+                advice="write tiles of one shape, or to two outputs",
+            )
+        return layout
+
     # -------------------------------------------------------------------------------------- compute
+
+    def owned(self, register: tir.Name, value: hir.Value, span: Span) -> tir.Name:
+        """The tile held by the first holder of each element alone: what may be stored."""
+        layout = self.build.register_layout(register)
+        if not (layout.replicated and layout.free_mask):
+            return register
+        owner = replace(layout, replicated=False)
+        key = (value.id, owner)
+        if key not in self.converted:
+            self.converted[key] = self.build.register(f"{value.name}_own", value.dtype, owner, "owned")
+            self.move(tir.Name(self.converted[key]), register, span)
+        return tir.Name(self.converted[key])
 
     def map(self, node: hir.Map) -> None:
         layout = self.layouts[node.result.id]
@@ -406,21 +448,89 @@ class _Legaliser:
         out = self.result(node.result)
         self.build.step(f"transpose_{out}", tir.Move(out, source), node.span)
 
+    def spread(self, node: hir.Spread) -> None:
+        wanted = restricted(self.layouts[node.result.id], node.axes, node.source.shape)
+        source = self.operand(node.source, wanted, node.span)
+        out = self.result(node.result)
+        self.build.step(f"spread_{out}", tir.Spread(out, source, node.axes), node.span)
+
+    def reduce(self, node: hir.Reduce) -> None:
+        """Folds within each warp; where several warps share the axis they exchange their parts through shared memory
+        and every thread folds them again. In f32, rounded once."""
+        value, axis, span = node.source, node.axis, node.span
+        source = self.operand(value, self.layouts[value.id], span)
+        if value.dtype != F32:
+            wide = self.build.register(f"{value.name}_wide", F32, self.layouts[value.id])
+            self.build.step(f"cast_{wide}", tir.Cast(wide, source), span)
+            source = wide
+        part = self.fold(source, node, value.name)
+        layout = self.build.register_layout(part)
+        if layout.shape[axis] > 1:
+            parts = hir.Value(-node.result.id, f"{node.result.name}_parts", F32, layout.shape)
+            ring = self.to_scratch(parts, part, span)
+            collected = gathered(self.layouts[value.id], layout, axis)
+            part = self.fold(self.read_ring(ring, parts, False, collected, span), node, parts.name)
+        if value.dtype != F32:
+            narrow = self.build.register(f"{node.result.name}_n", value.dtype, self.build.register_layout(part))
+            self.build.step(f"cast_{narrow}", tir.Cast(narrow, part), span)
+            part = narrow
+        self.settle(node.result, part, span)
+
+    def fold(self, source: tir.Name, node: hir.Reduce, hint: str) -> tir.Name:
+        layout = self.build.register_layout(source).reduced(node.axis)
+        out = self.build.register(f"{hint}_{node.fold}", F32, layout, "folded")
+        self.build.step(f"{node.fold}_{out}", tir.Reduce(out, tir.Name(node.fold), source, node.axis), node.span)
+        return out
+
+    def settle(self, value: hir.Value, register: tir.Name, span: Span) -> None:
+        """Makes ``register`` the place of a value, or moves it to the place that the value has been given."""
+        wanted = self.layouts[value.id]
+        if value.id in self.shared_registers and self.build.register_layout(register) == wanted:
+            self.move(self.result(value), register, span)
+        else:
+            self.registers[value.id] = register
+
     def dot(self, node: hir.Dot) -> None:
+        acc = self.layouts[node.result.id]
         (rows, depth), columns = node.a.shape, node.b.shape[1]
-        warps = self.program.warps
-        acc = mma_accumulator(rows, columns, warps)
+        if acc not in (self.accumulator(rows, columns, True), self.accumulator(rows, columns, False)):
+            acc = self.accumulator(rows, columns, False)
         start = self.operand(node.c, acc, node.span)
         out = self.result(node.result, acc)
         if self.build.register_layout(out) != acc:
             self.registers[node.result.id] = out = self.build.register(node.result.name, F32, acc, "acc")
-        a = self.shared_operand(node.a, node.span)
+        held = self.held_fragments(node.a, mma_operand_a(acc), depth)
+        a = None if held else self.shared_operand(node.a, node.span)
         b = self.shared_operand(node.b, node.span)
         for k in range(0, depth, K_STEP):
-            left = self.fragment(a, node.a, mma_operand_a(rows, columns, warps), (0, k), "frag_a", node.span)
-            right = self.fragment(b, node.b, mma_operand_b(rows, columns, warps), (k, 0), "frag_b", node.span)
+            if a is None:
+                left = self.slice(node.a, mma_operand_a(acc), (0, k), node.span)
+            else:
+                left = self.fragment(a, node.a, mma_operand_a(acc), (0, k), "frag_a", node.span)
+            right = self.fragment(b, node.b, mma_operand_b(acc), (k, 0), "frag_b", node.span)
             mma = tir.Mma(tir.Name("m16n8k16"), out, left, right, start if k == 0 else out)
             self.build.step(f"mma_{out}", mma, node.span)
+
+    def accumulator(self, rows: int, columns: int, rows_only: bool) -> Layout:
+        return accumulator(rows, columns, self.program.warps, rows_only)
+
+    def held_fragments(self, value: hir.Value, fragment: Layout, depth: int) -> bool:
+        """Does every thread hold, in registers, the fragments of this operand that it feeds to the tensor cores?"""
+        if value.id in self.views:
+            return False
+        layout = self.build.register_layout(self.registers[value.id])
+        try:
+            for k in range(0, depth, K_STEP):
+                renamed(fragment, layout, (0, 1), (0, k))
+        except ValueError:
+            return False
+        return True
+
+    def slice(self, value: hir.Value, fragment: Layout, origin: tuple[int, int], span: Span) -> tir.Name:
+        """A fragment out of registers."""
+        register = self.build.register(f"{value.name}_f", value.dtype, fragment, "frag_a")
+        self.build.step(f"slice_{register}", tir.Slice(register, tir.Name(self.registers[value.id]), origin), span)
+        return register
 
     def check_dot(self, node: hir.Dot) -> None:
         if node.by is not None and node.by.name != "mma":

@@ -30,6 +30,7 @@ class _Lowering:
     def __post_init__(self) -> None:
         self.syncs = self.plan.syncs_at()
         self.buffers: Mapping[str, Buffer] = {b.ring: b for b in self.plan.buffers}
+        self.taken = _names(self.program)
 
     def kernel(self, nodes: tuple[Node, ...]) -> tir.Kernel:
         program = self.program
@@ -65,7 +66,10 @@ class _Lowering:
         return [tir.Cursor(n, group.depth) for n in names]
 
     def cursor_name(self, group: Group, side: str) -> tir.Name:
-        return tir.Name(f"{side}_{group.name}" if group.ahead else f"slot_{group.name}")
+        name = f"{side}_{group.name}" if group.ahead else f"slot_{group.name}"
+        while name in self.taken:
+            name += "_"
+        return tir.Name(name)
 
     def cursor(self, ring: str, writes: bool) -> tir.Name | None:
         group = next((g for g in self.channels if ring in g.rings), None)
@@ -111,7 +115,7 @@ class _Lowering:
         return replace(instr, **changes)
 
     def at(self, node: Issue, origin: Expr) -> Expr:
-        loop = next(each for each in _loops(self.program.body) if each.id == node.loop)
+        loop = next(each for each in legal.loops(self.program.body) if each.id == node.loop)
         assert node.index is not None  # callers checked
         return origin if node.index == Sym(loop.index) else substitute(origin, {loop.index: node.index})
 
@@ -119,12 +123,11 @@ class _Lowering:
         return [instruction(s) for s in self.syncs.get(place, ())]
 
 
-def _loops(body: tuple[legal.Step | legal.Loop, ...]) -> list[legal.Loop]:
-    out = []
-    for node in body:
-        if isinstance(node, legal.Loop):
-            out += [node, *_loops(node.body)]
-    return out
+def _names(program: legal.LegalProgram) -> set[str]:
+    """The names that a kernel's declarations and indices have, cursors aside."""
+    p = program
+    declared = [d.name for group in (p.dims, p.params, p.grid, p.registers) for d in group]
+    return {*declared, *(r.name for r in p.rings), *(n for n, _ in p.layouts), *(i.index for i in legal.loops(p.body))}
 
 
 def instruction(sync: Sync) -> tir.Sync:

@@ -14,12 +14,14 @@ Arrays = Sequence[Any]
 @dataclass(frozen=True)
 class Elementwise:
     """``numpy`` computes on float32 arrays. ``error`` bounds the absolute error of the result before rounding, given
-    float64 values of the operands and bounds on their absolute errors."""
+    float64 values of the operands and bounds on their absolute errors. ``ulps``: how far two correct implementations
+    may differ for equal operands, in units of the last place of f32 (0: rounded correctly everywhere)."""
 
     name: str
     arity: int
     numpy: Callable[..., Any]
     error: Callable[[Arrays, Arrays], Any]
+    ulps: int = 0
 
 
 def _sum(_: Arrays, e: Arrays) -> Any:
@@ -39,6 +41,23 @@ def _larger(_: Arrays, e: Arrays) -> Any:
     return np.maximum(e[0], e[1])
 
 
+def _rsqrt(x: Any) -> Any:
+    return (1.0 / np.sqrt(x.astype(np.float64))).astype(np.float32)
+
+
+def _steepest(slope: Callable[[Any], Any]) -> Callable[[Arrays, Arrays], Any]:
+    """Error of a function of one operand: its steepest slope within the operand's error, times that error."""
+
+    def error(v: Arrays, e: Arrays) -> Any:
+        return np.where(e[0] == 0, 0.0, np.maximum(slope(v[0] - e[0]), slope(v[0] + e[0])) * e[0])
+
+    return error
+
+
+def _inverse(x: Any) -> Any:
+    return np.where(x > 0, 1.0 / np.maximum(x, np.finfo(np.float64).tiny), np.inf)
+
+
 ELEMENTWISE: dict[str, Elementwise] = {
     row.name: row
     for row in (
@@ -49,5 +68,13 @@ ELEMENTWISE: dict[str, Elementwise] = {
         Elementwise("div", 2, np.divide, _quotient),
         Elementwise("maximum", 2, np.maximum, _larger),
         Elementwise("minimum", 2, np.minimum, _larger),
+        Elementwise("abs", 1, np.abs, lambda _, e: e[0]),
+        Elementwise("sqrt", 1, np.sqrt, _steepest(lambda x: 0.5 * np.sqrt(_inverse(x)))),
+        Elementwise("rsqrt", 1, _rsqrt, _steepest(lambda x: 0.5 * _inverse(x) ** 1.5), ulps=4),
+        Elementwise("exp2", 1, np.exp2, _steepest(lambda x: np.log(2.0) * np.exp2(x)), ulps=4),
+        Elementwise("exp", 1, np.exp, _steepest(np.exp), ulps=4),
+        Elementwise("log2", 1, np.log2, _steepest(lambda x: _inverse(x) / np.log(2.0)), ulps=4),
+        Elementwise("log", 1, np.log, _steepest(_inverse), ulps=4),
+        Elementwise("tanh", 1, np.tanh, _steepest(lambda _: 1.0), ulps=4),
     )
 }

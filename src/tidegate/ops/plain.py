@@ -55,16 +55,21 @@ def bind_sizes(program: hir.Program, arrays: Sequence[Any]) -> dict[str, int]:
     return sizes
 
 
-def run(program: hir.Program, arrays: Sequence[Any]) -> None:
-    """Fills the output arrays with the plain program's results."""
-    sizes = bind_sizes(program, arrays)
+def require_numpy(program: hir.Program, arrays: Sequence[Any]) -> None:
+    """Raises WrongArguments unless all are NumPy arrays, and those to fill writable."""
     for tensor, array in zip(program.tensors, arrays, strict=True):
         if not isinstance(array, np.ndarray) or (tensor.output and not array.flags.writeable):
             raise WrongArguments(
                 kernel=program.name,
-                what=f"plain needs NumPy arrays, writable for outputs; {tensor.name} is not one",
+                what=f"the host needs NumPy arrays, writable for outputs; {tensor.name} is not one",
                 advice="pass NumPy arrays, e.g. numpy.empty(shape, dtype) for an output",
             )
+
+
+def run(program: hir.Program, arrays: Sequence[Any]) -> None:
+    """Fills the output arrays with the plain program's results."""
+    sizes = bind_sizes(program, arrays)
+    require_numpy(program, arrays)
     _Machine(program, dict(zip((t.name for t in program.tensors), arrays, strict=True)), sizes).run()
 
 
@@ -79,6 +84,19 @@ def rounding_bound(program: hir.Program, arrays: Mapping[str, np.ndarray]) -> di
     machine = _Machine(program, named, bind_sizes(program, [named[t.name] for t in program.tensors]), bounds=True)
     machine.run()
     return machine.errors
+
+
+FOLDS: dict[str, np.ufunc] = {"sum": np.add, "max": np.maximum, "min": np.minimum}
+
+
+def spread(data: np.ndarray, op: hir.Spread) -> np.ndarray:
+    """The array broadcast to the shape of the op's result."""
+    shape = [1] * len(op.result.shape)
+    for axis, size in zip(op.axes, data.shape, strict=True):
+        shape[axis] = max(shape[axis], size)
+    order = np.argsort([a for a, size in zip(op.axes, data.shape, strict=True) if size > 1], kind="stable")
+    squeezed = data.reshape([size for size in data.shape if size > 1]).transpose(order) if order.size else data
+    return np.broadcast_to(squeezed.reshape(shape), op.result.shape)
 
 
 @dataclass
@@ -149,6 +167,11 @@ class _Machine:
             case hir.Cast():
                 data, error = self.get(op.source)
                 self.rounded(op.result, data.astype(np.float32), error)
+            case hir.Reduce():
+                self.reduce(op)
+            case hir.Spread():
+                data, error = self.get(op.source)
+                self.set(op.result, spread(data, op), None if error is None else spread(error, op))
             case hir.Transpose():
                 data, error = self.get(op.source)
                 self.set(op.result, data.T, None if error is None else error.T)
@@ -200,8 +223,21 @@ class _Machine:
             data = np.asarray(row.numpy(*wide))
             if self.bounds:
                 errors = [np.asarray(e) for _, e in pairs]
-                error = np.broadcast_to(row.error([v.astype(np.float64) for v in wide], errors), data.shape).copy()
+                error = np.broadcast_to(row.error([v.astype(np.float64) for v in wide], errors), data.shape)
+                error = error + row.ulps * F32.epsilon * np.abs(data.astype(np.float64))
         self.rounded(op.result, data, error)
+
+    def reduce(self, op: hir.Reduce) -> None:
+        data, error = self.get(op.source)
+        wide = data.astype(np.float32)
+        with np.errstate(all="ignore"):
+            result = FOLDS[op.fold].reduce(wide, axis=op.axis, keepdims=True)
+        if error is not None and op.fold == "sum":
+            sums = np.abs(wide.astype(np.float64)).sum(axis=op.axis, keepdims=True)
+            error = error.sum(axis=op.axis, keepdims=True) + data.shape[op.axis] * F32.epsilon * sums
+        elif error is not None:
+            error = error.max(axis=op.axis, keepdims=True)
+        self.rounded(op.result, result, error)
 
     def rounded(self, result: hir.Value, data: np.ndarray, error: np.ndarray | None) -> None:
         """Rounds into the result's dtype; an inexact operand may round to the neighbour, hence one epsilon more."""

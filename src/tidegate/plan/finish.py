@@ -34,9 +34,12 @@ def by_place(syncs: Iterable[Sync]) -> dict[str, list[Sync]]:
 
 def unordered(nodes: tuple[Node, ...], facts: Facts, syncs: Iterable[Sync]) -> tuple[Unmet, ...]:
     """The dependences that these syncs leave unordered."""
-    check = Walk(facts, by_place(syncs))
-    check.run(nodes)
-    return tuple(check.unmet.values())
+    found: dict[tuple[str, str], Unmet] = {}
+    for case in facts.cases:
+        check = Walk(facts, case, by_place(syncs))
+        check.run(nodes)
+        found |= check.unmet
+    return tuple(found.values())
 
 
 def only_needed(nodes: tuple[Node, ...], facts: Facts, syncs: Sequence[Sync]) -> tuple[Sync, ...]:
@@ -115,7 +118,7 @@ def _lines(numbers: Iterable[int]) -> str:
 def scope_text(scope: Scope, warps: int) -> str:
     if scope.private:
         return "thread"
-    if not scope.warps:
+    if scope.lanes:
         return "warp"
     return "block" if len(scope.warps) == warps else "warps " + ",".join(map(str, sorted(scope.warps)))
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf
+from itertools import product
 
-from tidegate.analyze.depend import Dependence, Kind
+from tidegate.analyze.depend import Dependence, Kind, joint
 from tidegate.ir import legal, tir
-from tidegate.ir.expr import Int
+from tidegate.ir.expr import Bin, Int, evaluate, substitute, symbols
 from tidegate.plan.plan import Sync, SyncKind
 from tidegate.plan.timeline import END, Group, Guard, Issue, Node, Repeat, Turn, walk
 
@@ -23,6 +23,12 @@ OPEN = -1
 
 OLDEST = 64
 """Ages saturate here; a wait for more groups than this is never needed."""
+
+MOST_TRIPS = 64
+"""Trips of a known number that are walked one by one; the states of further ones are joined."""
+
+MOST_SPLITS = 3
+"""Sizes that are taken to be 0 or not, each in its own walk; of further ones nothing is known."""
 
 Key = tuple[str, str, int]
 """Step, ring, and item modulo the ring's depth, counted from the reader's current item."""
@@ -53,16 +59,22 @@ class Unmet:
 
 @dataclass(frozen=True)
 class Facts:
-    """What the walk needs to know of the program."""
+    """What the walk needs to know of the program. ``cases``: per size that loops depend on, whether it is 0; every
+    run falls into one of them."""
 
     program: legal.LegalProgram
     groups: tuple[Group, ...]
     dependences: tuple[Dependence, ...]
     touches: Mapping[str, str]
     copies: frozenset[str]
+    cases: tuple[Mapping[str, bool], ...]
+
+    def group(self, ring: str) -> Group | None:
+        return next((g for g in self.groups if ring in g.rings), None)
 
     def depth(self, ring: str) -> int:
-        return next((g.depth for g in self.groups if ring in g.rings), 1)
+        group = self.group(ring)
+        return group.depth if group else 1
 
 
 def facts(
@@ -73,27 +85,39 @@ def facts(
 ) -> Facts:
     """``touches``: step -> ring or tensor that it accesses."""
     copies = frozenset(s.id for s in legal.steps(program.body) if type(s.instr).completes is tir.Completion.COPY_GROUP)
-    return Facts(program, groups, dependences, touches, copies)
+    return Facts(program, groups, dependences, touches, copies, _cases(program))
+
+
+def _cases(program: legal.LegalProgram) -> tuple[Mapping[str, bool], ...]:
+    """Loops over one size run zero times together, and never where a grid over that size has a CTA."""
+    loops = list(dict.fromkeys(n for loop in legal.loops(program.body) for n in symbols(loop.trips)))
+    run = {n for axis in program.grid for n in symbols(axis.extent)}
+    free = [n for n in loops if n not in run][:MOST_SPLITS]
+    known = dict.fromkeys(run, False)
+    return tuple({**known, **dict(zip(free, some, strict=True))} for some in product((False, True), repeat=len(free)))
 
 
 @dataclass
 class Walk:
-    """One pass over a timeline. ``fixed``: syncs that stand; ``insert``: add what is missing to ``added``;
-    ``demands``: steps that must be ready at the head of a loop's body (loop -> steps)."""
+    """One pass over a timeline. ``zero``: the case of sizes; ``fixed``: syncs that stand; ``insert``: note what is
+    missing in ``wanted``; ``demands``: steps that must be ready at the head of a loop's body (loop -> steps)."""
 
     facts: Facts
+    zero: Mapping[str, bool]
     fixed: Mapping[str, Sequence[Sync]]
     insert: bool = False
     demands: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    added: dict[str, list[Sync]] = field(default_factory=dict)
     wanted: dict[str, Wanted] = field(default_factory=dict)
     unmet: dict[tuple[str, str], Unmet] = field(default_factory=dict)
+    indices: dict[str, int] = field(default_factory=dict)
     quiet: bool = False
 
     def __post_init__(self) -> None:
         self.by_sink: dict[str, list[Dependence]] = {}
         for d in self.facts.dependences:
             self.by_sink.setdefault(d.sink, []).append(d)
+        # Uses of each channel so far, modulo its depth (None: not known). Replaced, never changed in place.
+        self.turned: Mapping[str, int | None] = {g.name: 0 for g in self.facts.groups}
 
     def run(self, nodes: tuple[Node, ...]) -> None:
         state = self.block(nodes, {})
@@ -123,30 +147,79 @@ class Walk:
             case Turn():
                 return self.turn(node, state)
             case Guard():
-                if node.condition == Int(0):
+                holds = self.truth(node)
+                if holds is False:
                     return state
                 inside = self.block(node.body, state)
-                return inside if node.condition == Int(1) else join(state, inside)
+                return inside if holds else join(state, inside)
             case Repeat():
                 return self.repeat(node, state)
 
     def repeat(self, node: Repeat, entering: State) -> State:
-        """Joins the states at the head of the body over all trips: a known number of them, or to a fixed point."""
         trips = node.loop.trips
-        if trips == Int(0):
-            return entering
-        head = self.demands.get(node.loop.id, ())
+        if isinstance(trips, Int):
+            return self.left(node, self.exactly(node, entering, trips.value))
+        known = [self.zero[n] for n in symbols(trips) if n in self.zero]
+        if any(known):
+            return self.left(node, entering)
+        leaving = self.any_number(node, entering)
+        return self.left(node, leaving if known else join(entering, leaving))
+
+    def any_number(self, node: Repeat, entering: State) -> State:
+        """The state behind one trip or more: what holds at the head of the body is joined to a fixed point."""
         state, was_quiet = entering, self.quiet
         self.quiet = True
-        rounds = trips.value - 1 if isinstance(trips, Int) else inf
-        while rounds > 0:
-            joined = join(state, self.block(node.body, state, head))
-            if joined == state:
+        while True:
+            before = self.turned
+            joined = join(state, self.trip(node, state))
+            self.turned = {g: uses if self.turned[g] == uses else None for g, uses in before.items()}
+            if joined == state and self.turned == before:
                 break
-            state, rounds = joined, rounds - 1
+            state = joined
         self.quiet = was_quiet
-        leaving = self.block(node.body, state, head)
-        return self.left(node, leaving if isinstance(trips, Int) else join(entering, leaving))
+        return self.trip(node, state)
+
+    def exactly(self, node: Repeat, entering: State, count: int) -> State:
+        """The state behind a known number of trips."""
+        turned, state = self.turned, entering
+        before = None
+        while before != self.wanted:  # what a later trip wants stands in the earlier ones too
+            before = dict(self.wanted)
+            self.turned = turned
+            state = self.trips(node, entering, count)
+            self.indices.pop(node.loop.index, None)
+        return state
+
+    def trips(self, node: Repeat, state: State, count: int) -> State:
+        """Trip after trip. Once states recur, whole cycles of trips that decide no guard are left out."""
+        last = count - 1 - max((g.ahead for g in self.facts.groups if g.loop == node.loop.id), default=0)
+        seen: list[tuple[State, Mapping[str, int | None]]] = []
+        at = 0
+        while at < count:
+            if MOST_TRIPS < at < last:
+                self.indices.pop(node.loop.index)
+                state, at, seen = self.any_number(node, state), last, []
+            now = (state, self.turned)
+            if at < last and now in seen:
+                cycle = len(seen) - seen.index(now)
+                at, seen = at + (last - at) // cycle * cycle, []
+            seen.append(now)
+            self.indices[node.loop.index] = at
+            state, at = self.trip(node, state), at + 1
+        return state
+
+    def trip(self, node: Repeat, state: State) -> State:
+        return self.block(node.body, state, self.demands.get(node.loop.id, ()))
+
+    def truth(self, guard: Guard) -> bool | None:
+        """Does the guard hold, as far as the trip and the sizes are known?"""
+        values = {**self.indices, **{name: 0 for name, zero in self.zero.items() if zero}}
+        known = substitute(guard.condition, {name: Int(at) for name, at in values.items()})
+        names = set(symbols(known))
+        if not names:
+            return bool(evaluate(known, {}))
+        first = isinstance(known, Bin) and known.op == "<" and known.a == Int(0)
+        return True if first and all(self.zero.get(n) is False for n in names) else None
 
     def left(self, node: Repeat, state: State) -> State:
         """The state behind a loop: fills run ahead only for trips that come, so none waits for its reader any more."""
@@ -171,6 +244,8 @@ class Walk:
         if node.side == "fill":
             return state
         group = next(g for g in self.facts.groups if g.name == node.channel)
+        uses = self.turned[group.name]
+        self.turned = {**self.turned, group.name: None if uses is None else (uses + 1) % group.depth}
         moved: State = {}
         for (step, ring, item), pending in state.items():
             if ring not in group.rings:
@@ -184,7 +259,7 @@ class Walk:
         """What must be ordered before a node: its own access, or, for a guard, those of its body (a sync goes outside
         the guard)."""
         if isinstance(node, Guard):
-            if node.condition == Int(0):
+            if self.truth(node) is False:
                 return []
             return [need for inner in node.body for need in self.needs(inner, state)]
         if not isinstance(node, Issue):
@@ -205,11 +280,28 @@ class Walk:
         found: list[tuple[Key, Dependence | None]] = []
         for d in self.by_sink.get(step, ()):
             for other, pending in state.items():
-                if other[0] != d.source or (other[1] == place and other[2] != item):
-                    continue
-                if (d.awaits and pending.age is not None) or not _met(pending, d):
-                    found.append((other, d))
+                pair = self.between(d, other, place, item) if other[0] == d.source else None
+                if pair and ((d.awaits and pending.age is not None) or not _met(pending, pair)):
+                    found.append((other, pair))
         return found
+
+    def between(self, d: Dependence, other: Key, place: str, item: int) -> Dependence | None:
+        """The dependence with the scope for these items, as far as their slots are known; None if they never meet."""
+        if other[1] == place:
+            return d if other[2] == item else None
+        if not d.slots:
+            return d
+        sources, sinks = self.slots(other[1], other[2]), self.slots(place, item)
+        scope = joint(s for a, b, s in d.slots if a in sources and b in sinks)
+        return None if scope is None else d if scope == d.scope else replace(d, scope=scope)
+
+    def slots(self, ring: str, item: int) -> Sequence[int]:
+        """The slots in which an item can lie."""
+        group = self.facts.group(ring)
+        if group is None:
+            return (0,)
+        uses = self.turned[group.name]
+        return range(group.depth) if uses is None else ((uses + item) % group.depth,)
 
     # -------------------------------------------------------------------------------------- syncs
 
@@ -224,20 +316,34 @@ class Walk:
         if needs:
             # What an earlier round wanted stays, so that rounds only ever add and come to an end.
             self.wanted[place] = self.wanted.get(place, Wanted()) | wanted(needs, state)
-            self.added[place] = self.wanted[place].syncs(place, self.facts.program.warps)
-        for sync in self.added.get(place, ()):
-            state = apply(state, sync)
+        if place in self.wanted:
+            for sync in self.wanted[place].syncs(place, self.facts.program.warps):
+                state = apply(state, sync)
         return state
+
+
+def missing(
+    nodes: tuple[Node, ...], facts: Facts, fixed: Mapping[str, Sync], demands: Mapping[str, tuple[str, ...]]
+) -> list[Sync]:
+    """The syncs that a timeline wants beside ``fixed`` ones, in every case of sizes."""
+    found: dict[str, Wanted] = {}
+    before = None
+    while before != found:  # what one case wants stands in the others too
+        before = dict(found)
+        for case in facts.cases:
+            walker = Walk(facts, case, {p: [s] for p, s in fixed.items()}, insert=True, demands=demands, wanted=found)
+            walker.run(nodes)
+    return [s for place, wanted in found.items() for s in wanted.syncs(place, facts.program.warps)]
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What has to stand at one place: a commit, a wait that leaves ``count`` groups (None: no wait), a rendezvous of
-    the lanes of each warp, and one of the ``crossing`` warps."""
+    """What has to stand at one place: a commit, a wait that leaves ``count`` groups (None: no wait), a rendezvous
+    inside each of the warps ``lanes``, and one of all ``crossing`` warps."""
 
     commit: bool = False
     count: int | None = None
-    lanes: bool = False
+    lanes: frozenset[int] = frozenset()
     crossing: frozenset[int] = frozenset()
 
     def __or__(self, other: Wanted) -> Wanted:
@@ -245,7 +351,7 @@ class Wanted:
         return Wanted(
             self.commit or other.commit,
             min(counts, default=None),
-            self.lanes or other.lanes,
+            self.lanes | other.lanes,
             self.crossing | other.crossing,
         )
 
@@ -256,11 +362,10 @@ class Wanted:
             out.append(make(SyncKind.COPY_COMMIT, place))
         if self.count is not None:
             out.append(make(SyncKind.COPY_WAIT, place, count=self.count))
-        # Lanes of further warps take part in a rendezvous of warps as well.
-        crossing = frozenset(range(warps)) if self.lanes and self.crossing else self.crossing
+        crossing = self.crossing | self.lanes if self.crossing else self.crossing  # one rendezvous does both
         if len(crossing) == warps > 1:
             out.append(make(SyncKind.BLOCK, place, "all warps"))
-        elif len(crossing) > 1:
+        elif crossing:
             out.append(make(SyncKind.NAMED, place, "warps " + ",".join(map(str, sorted(crossing)))))
         elif self.lanes:
             out.append(make(SyncKind.WARP, place, "each warp"))
@@ -275,8 +380,8 @@ def wanted(needs: list[tuple[Key, Dependence | None]], state: State) -> Wanted:
     return Wanted(
         commit,
         min(ages) + commit if ages else None,
-        any(s.lanes for s in scopes),
-        frozenset[int]().union(*(s.warps for s in scopes)),
+        frozenset[int]().union(*(s.warps for s in scopes if s.lanes)),
+        frozenset[int]().union(*(s.warps for s in scopes if not s.lanes)),
     )
 
 
@@ -290,9 +395,9 @@ def _met(pending: Pending, dependence: Dependence) -> bool:
     scope = dependence.scope
     if scope.private:
         return True
-    if scope.warps:
-        return any(isinstance(m, tuple) and scope.warps <= set(m) for m in pending.met)
-    return "warp" in pending.met
+    if scope.lanes and "warp" in pending.met:
+        return True
+    return any(isinstance(m, tuple) and scope.warps <= set(m) for m in pending.met)
 
 
 def apply(state: State, sync: Sync) -> State:

@@ -16,7 +16,7 @@ from tidegate.analyze.memory import Allocation, allocate
 from tidegate.errors import OrderNotProvable, UnknownProducer
 from tidegate.ir import legal, tir
 from tidegate.plan.finish import assemble, is_copy, numbered, only_needed, touches, unordered
-from tidegate.plan.order import Facts, Walk, facts, make, readers_of
+from tidegate.plan.order import Facts, facts, make, missing, readers_of
 from tidegate.plan.plan import AsyncPlan, Sync, SyncKind
 from tidegate.plan.timeline import Ahead, Guard, Issue, Node, Repeat, after, groups, timeline, walk
 from tidegate.target.target import Target
@@ -79,9 +79,9 @@ def multistage(analysis: Analysis) -> AsyncPlan:
 PRODUCERS: dict[str, Callable[[Analysis], AsyncPlan]] = {"in_order": in_order, "multistage": multistage}
 
 
-def producer(name: str, target: Target) -> Callable[[Analysis], AsyncPlan]:
+def producer(name: object, target: Target) -> Callable[[Analysis], AsyncPlan]:
     """The producer of that name, as the target binds it; raises UnknownProducer."""
-    if name not in PRODUCERS:
+    if not isinstance(name, str) or name not in PRODUCERS:
         raise UnknownProducer(name=name, known=", ".join(PRODUCERS))
     found: Callable[[Analysis], AsyncPlan] = target.resolve(PRODUCERS[name])
     return found
@@ -97,11 +97,7 @@ def _produce(analysis: Analysis, name: str, ahead: Ahead) -> AsyncPlan:
         )
         for loop in {g.loop for g in known.groups if g.ahead}
     }
-    walker = Walk(known, {p: [s] for p, s in fixed.items()}, insert=True, demands=demands)
-    walker.run(nodes)
-    syncs: list[Sync] = list(fixed.values())
-    for added in walker.added.values():
-        syncs += added
+    syncs = [*fixed.values(), *missing(nodes, known, fixed, demands)]
     ordered = _in_timeline_order(nodes, syncs)
     kept = only_needed(nodes, known, ordered)
     left = unordered(nodes, known, kept)

@@ -135,7 +135,7 @@ def _unordered(unmet: Unmet, facts: Facts) -> PlanRejected:
         )
     if d.awaits and not unmet.complete:
         need = f"a cp.async wait that covers {d.source}"
-    elif d.scope.warps:
+    elif not d.scope.lanes:
         need = "a barrier over warps " + ",".join(map(str, sorted(d.scope.warps)))
     else:
         need = "a warp sync"

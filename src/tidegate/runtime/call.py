@@ -52,14 +52,14 @@ def _device_index(arrays: Sequence[Any]) -> int:
 
 
 def _compiled(kernel: Kernel, arrays: Sequence[Any], align: int, given: Mapping[str, Any]) -> Compiled:
-    options = dict(given)
+    options = kernel.with_sizes(arrays, given)
     plan, share = options.pop("plan", None), options.pop("share", True)
     device = devices.available(_device_index(arrays))
     if device is None:
         raise NoDriver(reason="the NVIDIA driver (libcuda.so.1) is not on this machine, or it has no GPU")
     sizes = bind_sizes(kernel.program(**options), arrays)
     multiples = {d: gcd(sizes[d], MULTIPLE_MAX) or MULTIPLE_MAX for d in kernel.dims}
-    key = ("compiled", device.arch, align, *multiples.items(), *given.items())
+    key = ("compiled", device.arch, align, *multiples.items(), *options.items(), plan, share)
     if key not in kernel.launches:
         program = kernel.program(multiples, **options)
         kernel.launches[key] = compile_program(program, device.arch, plan, share, align or POINTER_ALIGN)

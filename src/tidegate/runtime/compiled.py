@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from tidegate.analyze.memory import Allocation, largest_stages, ring_bytes
 from tidegate.emit import emit
@@ -74,7 +74,8 @@ class SharedMemory:
         for b in self.buffers:
             shape = "x".join(map(str, b.shape))
             lines.append(
-                f"  {b.name:<12} {shape:>9} {b.dtype:<4} {b.stages} x {b.slot_bytes:>6} = {b.bytes:>7} bytes at {b.offset}"
+                f"  {b.name:<12} {shape:>9} {b.dtype:<4} {b.stages} x {b.slot_bytes:>6} = {b.bytes:>7} bytes "
+                f"at {b.offset}"
             )
         lines.append(f"  largest number of stages that fits: {self.largest_stages}")
         return "\n".join(lines)
@@ -148,11 +149,17 @@ class Compiled:
     def simulate(self, *arrays: np.ndarray, completion: str = "late", seed: int = 0) -> Simulation:
         """Runs the TIR on the CPU with adversarial asynchrony (``completion``: late, early, random). Fills the output
         arrays, and returns what it noticed."""
-        from tidegate.ops.plain import bind_sizes
-        from tidegate.simulate import simulate
+        from tidegate.ops.plain import require_numpy
+        from tidegate.simulate import Completion, simulate
 
-        bind_sizes(self.program, arrays)
         self.fits(arrays)
+        require_numpy(self.program, arrays)
+        if completion not in get_args(Completion):
+            raise WrongArguments(
+                kernel=self.name,
+                what=f"completion={completion!r} is no policy",
+                advice=f"use one of {', '.join(get_args(Completion))}",
+            )
         named = {t.name: a for t, a in zip(self.program.tensors, arrays, strict=True)}
         result = simulate(self.kernel, named, completion=completion, seed=seed)  # type: ignore[arg-type]
         for tensor in self.program.tensors:
@@ -188,7 +195,7 @@ def compile_program(
     timings: Timings | None = None,
 ) -> Compiled:
     """Legalises, analyses and plans; what follows is made on demand."""
-    machine = find(target or default_target())
+    machine = find(default_target() if target is None else target)
     clock = timings or Timings()
     lowered = clock.measure("legalise", lambda: legalise(program, machine, pointer_align))
     analysis = clock.measure("analyse", lambda: analyse(lowered, machine, program.constants, share))
@@ -211,7 +218,7 @@ def _plan(plan: AsyncPlan | str | None, analysis: Analysis, target: Target) -> A
     if isinstance(plan, AsyncPlan):
         validate(plan, analysis)
         return plan
-    return producer(plan or target.default_plan, target)(analysis)
+    return producer(target.default_plan if plan is None else plan, target)(analysis)
 
 
 def shared_memory(
@@ -236,6 +243,6 @@ def smem_report(kernel: Any, target: str | None, given: Mapping[str, Any]) -> Sh
     options = dict(given)
     share = options.pop("share", True)
     multiples = options.pop("multiples", None)
-    machine = find(target or default_target())
+    machine = find(default_target() if target is None else target)
     program = legalise(kernel.program(multiples, **options), machine)
     return shared_memory(program, allocate(program, machine, share), machine, share)

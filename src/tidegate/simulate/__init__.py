@@ -8,7 +8,7 @@ per (completion, seed); tidegate.check decides for all of them.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import product
 
 import numpy as np
@@ -17,35 +17,47 @@ from tidegate.ir import tir
 from tidegate.ir.expr import evaluate
 from tidegate.simulate.access import cell_bytes
 from tidegate.simulate.arguments import bind
+from tidegate.simulate.clocks import Clocks
 from tidegate.simulate.machine import Cta, Program
 from tidegate.simulate.memory import Completion, SharedMemory
 from tidegate.simulate.report import MAX_REPORTS, PoisonReport, Reports, Simulation
-from tidegate.simulate.scheduler import Scheduler
+from tidegate.simulate.scheduler import Scheduler, ScriptStep
 from tidegate.simulate.tensors import Tensors
-from tidegate.simulate.trace import expand, refuse_unknown
+from tidegate.simulate.trace import expand, resolve
 
-__all__ = ["MAX_REPORTS", "Completion", "PoisonReport", "Simulation", "simulate"]
+__all__ = ["MAX_REPORTS", "Completion", "PoisonReport", "ScriptStep", "Simulation", "simulate"]
 
 
 def simulate(
-    kernel: tir.Kernel, arrays: Mapping[str, np.ndarray], *, completion: Completion = "late", seed: int = 0
+    kernel: tir.Kernel,
+    arrays: Mapping[str, np.ndarray],
+    *,
+    completion: Completion = "late",
+    seed: int = 0,
+    script: Sequence[ScriptStep] | None = None,
 ) -> Simulation:
     """Runs ``kernel`` on ``arrays`` (by parameter name) and returns new output arrays with the faults met on the way.
 
     Sizes come from the shapes of the arrays; outputs may be left out when other arrays tell their shape. bf16 arrays
     have the NumPy dtype ml_dtypes.bfloat16. ``completion`` says when asynchronous copies land and stores become
-    visible: as 'late' as the rules allow, as 'early' as possible, or at 'random' moments. ``seed`` selects the
+    visible, and when asynchronous reads happen: as 'late' as the rules allow, as 'early' as possible, or at 'random'
+    moments. ``seed`` selects the
     interleaving of CTAs, warps and lanes; equal arguments give equal results.
 
-    ``kernel`` keeps the rules of tidegate.ir.spec. Those that this machine does not stand on (a barrier's participants,
-    the depth of a cursor) may be broken: then it shows what happens.
+    ``script`` makes every CTA begin with a given interleaving, such as the witness of a check: a list of pairs (who,
+    path). In turn, those warps run on until they have executed the statement at that index path of the body once more,
+    or cannot go on. Who is the name of a role, '' for the warps without one, or a sequence of warps. What the script
+    leaves open is chosen by ``seed``.
 
-    Raises WrongArrays for arrays that do not fit, NotSimulated for instructions that this machine lacks, NotExecutable
-    for TIR without a meaning. A deadlock is a report, never a hang.
+    ``kernel`` keeps the rules of tidegate.ir.spec. Those that this machine does not stand on (a barrier's participants
+    and counts, the depth of a cursor, the threads of a role) may be broken: then it shows what happens.
+
+    Raises WrongArrays for arrays that do not fit, NotExecutable for TIR without a meaning. A deadlock is a report,
+    never a hang.
     """
     if completion not in ("early", "late", "random"):
         raise ValueError(f"completion={completion!r} is not 'early', 'late' or 'random'")
-    refuse_unknown(kernel)
+    resolve(kernel)
     sizes, inputs = bind(kernel, arrays)
     reports = Reports()
     extents = [range(evaluate(axis.extent, sizes)) for axis in kernel.grid]
@@ -57,8 +69,10 @@ def simulate(
         for cta, index in indices:
             reports.cta = cta
             rng = random.Random(f"{seed} {cta}")
-            trace = expand(kernel, {**sizes, **dict(zip((a.name for a in kernel.grid), index, strict=True))})
-            memory = SharedMemory(kernel.smem, program.cell, kernel.warps, completion, rng, reports, trace)
-            Scheduler(Cta(program, tensors, memory, trace, reports), rng).run()
+            axes: dict[str, int] = dict(zip((a.name for a in kernel.grid), index, strict=True))
+            groups, steps = expand(kernel, {**sizes, **axes})
+            clocks = Clocks(kernel.warps, sum(b.stages for b in kernel.barriers))
+            memory = SharedMemory(kernel.smem, program.cell, completion, rng, reports, steps, clocks, program.strict)
+            Scheduler(Cta(program, tensors, memory, clocks, reports), groups, rng, script or ()).run()
         outputs = tensors.outputs()
     return Simulation(outputs, reports.first(), completion, seed, reports.distinct)

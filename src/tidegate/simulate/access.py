@@ -14,8 +14,11 @@ import numpy as np
 
 from tidegate.errors import NotExecutable
 from tidegate.ir import tir
-from tidegate.ir.layout import Layout, active_threads, byte_offsets, coordinates
+from tidegate.ir.layout import LANES, Coord, Layout, active_threads, byte_offsets, coordinates
 from tidegate.simulate.report import statement
+
+Tile = tuple[np.ndarray, ...]
+"""Coordinates per axis, [threads, elements]."""
 
 CELL_TYPES: dict[int, np.dtype[Any]] = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16), 4: np.dtype(np.uint32)}
 
@@ -34,18 +37,26 @@ def cell_bytes(kernel: tir.Kernel) -> int:
 
 @dataclass(frozen=True)
 class Threads:
-    """Which threads of the CTA hold elements of a layout; None stands for all of them."""
+    """Which threads of the CTA hold elements of a layout; None stands for all of them. ``base`` is the thread of the
+    CTA that is thread 0 of the layout."""
 
     active: np.ndarray | None
+    base: int = 0
 
     def of(self, threads: np.ndarray) -> np.ndarray:
         return threads if self.active is None else threads[self.active[threads]]
 
 
-def holders(kernel: tir.Kernel, layout: Layout) -> Threads:
-    active = np.zeros(max(kernel.threads, layout.threads), dtype=bool)
-    active[: layout.threads] = active_threads(layout)
-    return Threads(None if active.all() else active)
+def first_thread(layout: Layout, warps: range) -> int:
+    """The thread of the CTA that is thread 0 of a layout, for the group of ``warps``: the first of a role, unless the
+    layout is spread over more threads than the role has."""
+    return warps.start * LANES if layout.threads <= len(warps) * LANES else 0
+
+
+def holders(kernel: tir.Kernel, layout: Layout, base: int) -> Threads:
+    active = np.zeros(max(kernel.threads, base + layout.threads), dtype=bool)
+    active[base : base + layout.threads] = active_threads(layout)
+    return Threads(None if active.all() else active, base)
 
 
 @dataclass(frozen=True)
@@ -63,19 +74,31 @@ class SharedAccess:
 
     def cells(self, threads: np.ndarray, slot: int) -> np.ndarray:
         """[len(threads), cells per thread], in register order."""
-        first = self.first[threads] + slot * self.stride
+        first = self.first[threads - self.threads.base] + slot * self.stride
         if self.per_element == 1:
             return first
         return (first[:, :, None] + np.arange(self.per_element)).reshape(len(threads), -1)
 
 
-def shared_access(kernel: tir.Kernel, stmt: tir.Instruction, slot: tir.Slot, layout: Layout) -> SharedAccess:
+def shared_access(kernel: tir.Kernel, stmt: tir.Instruction, slot: tir.Slot, layout: Layout, base: int) -> SharedAccess:
+    """The access of a register tile. Raises NotExecutable when it leaves the buffer or shared memory."""
+    replicated = layout.replicated and bool(layout.free_mask)
+    return tile_access(kernel, stmt, slot, coordinates(layout), holders(kernel, layout, base), replicated)
+
+
+def engine_access(kernel: tir.Kernel, stmt: tir.Instruction, slot: tir.Slot, tile: Tile, thread: int) -> SharedAccess:
+    """The access of an engine that works for ``thread``."""
+    return tile_access(kernel, stmt, slot, tile, Threads(None, thread), False)
+
+
+def tile_access(
+    kernel: tir.Kernel, stmt: tir.Instruction, slot: tir.Slot, tile: Tile, threads: Threads, replicated: bool
+) -> SharedAccess:
     """Raises NotExecutable when the access leaves the buffer or shared memory."""
     buffer = kernel.buffer(slot.buffer)
-    if layout.rank != len(buffer.shape) or layout.rank != len(slot.origin):
-        raise _broken(stmt, f"{layout.rank} axes meet the {len(buffer.shape)} axes of {buffer.name}")
-    tile = coordinates(layout.transposed() if slot.transposed else layout)
-    place = tuple(c + o for c, o in zip(tile, slot.origin, strict=True))
+    if len(tile) != len(buffer.shape) or len(tile) != len(slot.origin):
+        raise _broken(stmt, f"{len(tile)} axes meet the {len(buffer.shape)} axes of {buffer.name}")
+    place = tuple(c + o for c, o in zip(tile[::-1] if slot.transposed else tile, slot.origin, strict=True))
     for axis, (c, extent) in enumerate(zip(place, buffer.shape, strict=True)):
         if c.min() < 0 or c.max() >= extent:
             raise _broken(stmt, f"axis {axis} of {buffer.name} has extent {extent}, the access reaches {c.max()}")
@@ -87,12 +110,12 @@ def shared_access(kernel: tir.Kernel, stmt: tir.Instruction, slot: tir.Slot, lay
     first = np.ascontiguousarray(offsets // cell).astype(np.intp)
     return SharedAccess(
         buffer=buffer,
-        threads=holders(kernel, layout),
+        threads=threads,
         first=first,
         per_element=buffer.dtype.size // cell,
         stride=buffer.stride // cell,
         span=(int(first.min()), int(first.max()) + buffer.dtype.size // cell),
-        replicated=layout.replicated and bool(layout.free_mask),
+        replicated=replicated,
     )
 
 
@@ -106,7 +129,7 @@ class GlobalAccess:
     strides: tuple[int, ...]
     extents: tuple[int, ...]
     threads: Threads
-    tile: tuple[np.ndarray, ...]
+    tile: Tile
     flat: np.ndarray
     width: int
 
@@ -124,41 +147,49 @@ class Place:
 
 
 def global_access(
-    kernel: tir.Kernel, stmt: tir.Instruction, window: tir.Window, layout: Layout, shape: tuple[int, ...], width: int
+    kernel: tir.Kernel,
+    stmt: tir.Instruction,
+    window: tir.Window,
+    shape: tuple[int, ...],
+    tile: Tile,
+    extents: Coord,
+    threads: Threads,
+    width: int,
 ) -> GlobalAccess:
+    """The access of a ``tile`` of ``extents`` in a tensor of ``shape``, in vectors of ``width`` bytes."""
     param = kernel.param(window.tensor)
-    if not layout.rank == len(shape) == len(window.origin) == len(window.bounds):
-        raise _broken(stmt, f"{layout.rank} axes meet the {len(shape)} axes of {param.name}")
+    if not len(tile) == len(shape) == len(window.origin) == len(window.bounds):
+        raise _broken(stmt, f"{len(tile)} axes meet the {len(shape)} axes of {param.name}")
     strides = [1]
     for extent in reversed(shape[1:]):
         strides.append(strides[-1] * extent)
     strides.reverse()
-    tile = coordinates(layout)
     flat = sum((c * s for c, s in zip(tile, strides, strict=True)), np.zeros_like(tile[0]))
-    return GlobalAccess(param, shape, tuple(strides), layout.shape, holders(kernel, layout), tile, flat, width)
+    return GlobalAccess(param, shape, tuple(strides), extents, threads, tile, flat, width)
 
 
 def locate(access: GlobalAccess, origin: tuple[int, ...], bounds: tuple[int | None, ...], threads: np.ndarray) -> Place:
     """Where the elements of ``threads`` lie when the window starts at ``origin``."""
+    rows = threads - access.threads.base
     base = sum(o * s for o, s in zip(origin, access.strides, strict=True))
     inside: np.ndarray | None = None
     outside: np.ndarray | None = None
     for axis, (start, bound, extent) in enumerate(zip(origin, bounds, access.shape, strict=True)):
         stop = start + access.extents[axis]
         if bound is not None and stop > bound:
-            within = access.tile[axis][threads] + start < bound
+            within = access.tile[axis][rows] + start < bound
             inside = within if inside is None else inside & within
         if start < 0 or min(stop, stop if bound is None else bound) > extent:
-            at = access.tile[axis][threads] + start
+            at = access.tile[axis][rows] + start
             beyond = (at < 0) | (at >= extent)
             outside = beyond if outside is None else outside | beyond
     if outside is not None and inside is not None:
         outside &= inside
-    place = Place(access.flat[threads] + base, inside, outside if outside is not None and outside.any() else None, None)
-    return replace(place, misaligned=_misaligned(access, base, place, threads))
+    place = Place(access.flat[rows] + base, inside, outside if outside is not None and outside.any() else None, None)
+    return replace(place, misaligned=_misaligned(access, base, place, rows))
 
 
-def _misaligned(access: GlobalAccess, base: int, place: Place, threads: np.ndarray) -> np.ndarray | None:
+def _misaligned(access: GlobalAccess, base: int, place: Place, index: np.ndarray) -> np.ndarray | None:
     size, width = access.param.dtype.size, access.width
     rows = any(
         s * size % width for s, extent in zip(access.strides[:-1], access.extents[:-1], strict=True) if extent > 1
@@ -166,7 +197,7 @@ def _misaligned(access: GlobalAccess, base: int, place: Place, threads: np.ndarr
     promised = access.param.align % width == 0 or width <= size
     if width <= size or (promised and not rows and base * size % width == 0):
         return None
-    start = place.flat - access.tile[-1][threads] % (width // size)
+    start = place.flat - access.tile[-1][index] % (width // size)
     bad = start * size % width != 0 if promised else np.ones_like(start, dtype=bool)
     if place.inside is not None:
         bad &= place.inside

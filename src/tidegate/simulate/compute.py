@@ -10,6 +10,7 @@ import numpy as np
 from tidegate.errors import NotExecutable
 from tidegate.ir import tir
 from tidegate.ir.layout import LANES, Layout, active_threads, coordinates
+from tidegate.ir.registers import folded_registers
 from tidegate.ops.elementwise import ELEMENTWISE
 from tidegate.simulate.report import statement
 
@@ -71,6 +72,50 @@ def _warp_mma(stmt: tir.Mma, warp: int, a: Layout, b: Layout, d: Layout) -> Warp
     )
 
 
+@dataclass(frozen=True)
+class WarpWgmma:
+    """One warp's share of a wgmma: ``a`` ([m, k]) and ``b`` ([k, n]) are the tile coordinates that it reads; ``row``
+    and ``column`` [lanes, registers] say where each accumulator register lies in [m, n]."""
+
+    a: tuple[np.ndarray, np.ndarray]
+    b: tuple[np.ndarray, np.ndarray]
+    row: np.ndarray
+    column: np.ndarray
+
+    def __call__(self, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+        """The accumulators c [lanes, registers] plus a @ b, one k step after the other."""
+        left = a.astype(np.float32).reshape(self.a[0].shape)
+        right = b.astype(np.float32).reshape(self.b[0].shape)
+        total = c
+        for k in range(0, self.a[0].shape[1], MMA_K):
+            total = total + (left[:, k : k + MMA_K] @ right[k : k + MMA_K])[self.row, self.column]
+        return total
+
+
+def warp_wgmmas(kernel: tir.Kernel, stmt: tir.Wgmma) -> tuple[WarpWgmma, ...]:
+    """Per warp of the layout of the accumulators. Raises NotExecutable for tiles that do not fit each other."""
+    register = kernel.register(stmt.d)
+    d = kernel.layout(register.layout)
+    a, b = (
+        buffer.shape[::-1] if slot.transposed else buffer.shape
+        for slot, buffer in ((slot, kernel.buffer(slot.buffer)) for slot in (stmt.a, stmt.b))
+    )
+    types = {kernel.buffer(slot.buffer).dtype for slot in (stmt.a, stmt.b)}
+    if not (len(a) == len(b) == d.rank == 2) or a[1] != b[0] or d.shape != (a[0], b[1]):
+        raise NotExecutable(stmt=statement(stmt), what=f"tiles {a}, {b} and {d.shape} do not fit the wgmma")
+    if len(types) != 1 or next(iter(types)).size != 2 or register.dtype.name != "f32":
+        raise NotExecutable(stmt=statement(stmt), what="wgmma multiplies f16 or bf16 into f32")
+    out = []
+    for warp in range(d.threads // LANES):
+        lanes = slice(warp * LANES, (warp + 1) * LANES)
+        rows, row = np.unique(coordinates(d)[0][lanes], return_inverse=True)
+        columns, column = np.unique(coordinates(d)[1][lanes], return_inverse=True)
+        k, shape = np.arange(a[1]), (LANES, d.registers)
+        left, right = np.meshgrid(rows, k, indexing="ij"), np.meshgrid(k, columns, indexing="ij")
+        out.append(WarpWgmma((left[0], left[1]), (right[0], right[1]), row.reshape(shape), column.reshape(shape)))
+    return tuple(out)
+
+
 def _positions(stmt: tir.Mma, layout: Layout, lanes: slice, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
     """[rows, columns]: index into the warp's flattened registers of a register that holds each element."""
     table = np.full(layout.shape, -1, dtype=np.intp)
@@ -81,3 +126,36 @@ def _positions(stmt: tir.Mma, layout: Layout, lanes: slice, rows: np.ndarray, co
     if (found < 0).any():
         raise NotExecutable(stmt=statement(stmt), what="a warp does not hold the operand elements of its accumulators")
     return found
+
+
+FOLDS = {"sum": np.add, "max": np.maximum, "min": np.minimum}
+
+
+@dataclass(frozen=True)
+class WarpReduction:
+    """Folds registers, then lanes. ``groups`` [result registers, n]: the registers that each result folds, in rising
+    order; ``lane_bits``: the exchanges that follow."""
+
+    fold: np.ufunc
+    groups: np.ndarray
+    lane_bits: tuple[int, ...]
+
+    def __call__(self, values: np.ndarray) -> np.ndarray:
+        """The results [lanes, registers] of one warp, for its elements [lanes, registers]."""
+        total = values[:, self.groups[:, 0]]
+        with np.errstate(over="ignore", invalid="ignore"):
+            for column in self.groups.T[1:]:
+                total = self.fold(total, values[:, column])
+            for bit in self.lane_bits:
+                total = self.fold(total, total[np.arange(LANES) ^ (1 << bit)])
+        return total
+
+
+def warp_reduction(kernel: tir.Kernel, stmt: tir.Reduce) -> WarpReduction:
+    """The steps of a reduction; raises NotExecutable when the layouts do not fit it."""
+    src, dst = (kernel.layout(kernel.register(r).layout) for r in (stmt.src, stmt.dst))
+    idle = src.free_mask and not src.replicated
+    if stmt.fold not in FOLDS or not 0 <= stmt.axis < src.rank or idle or dst != src.reduced(stmt.axis):
+        raise NotExecutable(stmt=statement(stmt), what="the layouts do not fit the reduction")
+    bits = tuple(b for b, basis in enumerate(src.lane) if basis[stmt.axis])
+    return WarpReduction(FOLDS[stmt.fold], np.array(folded_registers(src, dst, stmt.axis)), bits)

@@ -19,6 +19,16 @@ Kind = Literal[
     "out of bounds",
     "misaligned",
     "two writers",
+    "overwrite",
+    "unfenced",
+    "register in flight",
+    "unfenced register",
+    "uninitialised barrier",
+    "barrier in use",
+    "too many arrivals",
+    "unexpected bytes",
+    "phase lead",
+    "outstanding",
     "barrier mismatch",
     "deadlock",
 ]
@@ -32,8 +42,18 @@ MEANING: dict[Kind, str] = {
     "out of bounds": "reaches outside the tensor",
     "misaligned": "accesses an address that is no multiple of the access width",
     "two writers": "writes an element that another CTA has written",
+    "overwrite": "writes bytes that may not have been read yet",
+    "unfenced": "reaches bytes by the async proxy after a generic access, with no fence_async in between",
+    "register in flight": "uses the accumulator of a wgmma that no wgmma_wait has covered",
+    "unfenced register": "uses an accumulator with no wgmma_fence since it was written",
+    "uninitialised barrier": "uses an mbarrier that is not initialised, or not known to be",
+    "barrier in use": "touches an mbarrier that may still be in use",
+    "too many arrivals": "arrives more often than the phase's count",
+    "unexpected bytes": "copies bytes that the barrier's phase does not expect yet",
+    "phase lead": "takes a phase for another one of the same parity",
+    "outstanding": "may still be under way when the kernel ends",
     "barrier mismatch": "arrives at a barrier with other participants than the warps that wait there",
-    "deadlock": "waits for warps that never come",
+    "deadlock": "waits for what never comes",
 }
 
 MAX_REPORTS = 20
@@ -46,8 +66,8 @@ class PoisonReport:
     ``stmt`` and ``line`` are the access and the author's source line (0: none). ``warp`` and ``thread`` count within
     the CTA (-1: no single one). ``buffer`` names a shared buffer, tensor or register; ``slot`` is its ring slot or
     None. ``bytes`` is the first contiguous range, half open, that the thread touched wrongly: addresses in shared
-    memory, or offsets into the tensor. ``writer`` and ``writer_line`` name the copy or store on the other side, where
-    there is one. ``detail`` says more in words.
+    memory, or offsets into the tensor. ``writer`` and ``writer_line`` name the access on the other
+    side, where there is one: a copy or store, or for 'overwrite' the read. ``detail`` says more in words.
     """
 
     kind: Kind
@@ -73,7 +93,8 @@ class PoisonReport:
             parts.append(f"{self.buffer}{slot}{span}")
         if self.writer:
             place = f" (line {self.writer_line})" if self.writer_line else ""
-            parts.append(f"written by {self.writer}{place}")
+            relation = {"overwrite": "read by", "unfenced": "accessed by"}.get(self.kind, "written by")
+            parts.append(f"{relation} {self.writer}{place}")
         if self.detail:
             parts.append(self.detail)
         return "; ".join(parts)
@@ -123,8 +144,9 @@ class Reports:
         bytes: tuple[int, int] | None = None,
         writer: tir.Stmt | None = None,
         detail: str = "",
+        instance: object = None,
     ) -> None:
-        key = (kind, id(stmt), buffer, id(writer) if writer else None)
+        key = (kind, id(stmt), buffer, id(writer) if writer else None, instance)
         if key in self._seen:
             return
         self._seen.add(key)

@@ -65,8 +65,8 @@ def find(name: str | None) -> Target:
     Raises UnknownTarget.
     """
     builtin = _builtin()
-    wanted = DEFAULT_TARGET if name is None else name
-    if wanted in builtin:
+    wanted: object = DEFAULT_TARGET if name is None else name
+    if isinstance(wanted, str) and wanted in builtin:
         return builtin[wanted]
     from importlib import metadata  # slow to import, and rarely needed
 

@@ -1,0 +1,120 @@
+"""When two states have the same future: times are replaced by what comparisons can see of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from tidegate.check.sites import Sites
+from tidegate.check.state import CAUSE, DATA, PROXY, Frame, State
+from tidegate.ir import tir
+
+
+class Canonical:
+    """Keys of states of one kernel: equal keys, equal futures.
+
+    A clock is only ever compared with *thresholds* of its column: times of accesses, waits, phases, generations.
+    So a time may be replaced by the number of thresholds that it reaches, and a threshold that all have reached may be
+    dropped. Parities matter relative to each other: all phases and cursors that waits connect may be flipped together.
+    """
+
+    def __init__(self, kernel: tir.Kernel, frame: Frame, sites: Sites) -> None:
+        self.frame = frame
+        self.sites = sites
+        self.proxies = any(site.asynchronous for site in sites.items)
+        pairs = [(n, c) for n in range(len(sites.items)) for c in np.flatnonzero(self._touched(n))]
+        self.pair_site = np.array([n for n, _ in pairs], np.int64)
+        self.pair_class = np.array([c for _, c in pairs], np.int64)
+        self.components = _components(kernel)
+        self.flips = not any(isinstance(s, tir.BarrierInvalidate) for s in tir.walk(kernel.body))
+
+    def _touched(self, site: int) -> np.ndarray:
+        found: np.ndarray = self.sites.meet(site, site).together.any(axis=0)
+        return found
+
+    def key(self, state: State) -> bytes:
+        column, time = self._thresholds(state)
+        scale = state.now + 2
+        low = state.clock[DATA].copy()
+        diagonal = np.arange(0, self.frame.classes, 2)
+        low[diagonal, diagonal] = scale  # one thread knows itself
+        known = low.min(axis=0)
+        if self.proxies:
+            known = np.minimum(known, state.clock[PROXY].min(axis=0))
+        known = np.minimum(known, state.clock[CAUSE].min(axis=0))
+        live = time > known[column]
+        marks = np.unique(column[live] * scale + time[live])
+        starts = np.searchsorted(marks, np.arange(self.frame.columns) * scale)
+
+        def rank(times: np.ndarray, columns: np.ndarray) -> np.ndarray:
+            found = np.searchsorted(marks, np.maximum(times, 0) + columns * scale, side="right") - starts[columns]
+            return found.astype(np.int16)
+
+        every = np.arange(self.frame.columns)
+        tables = [state.clock, state.acc, state.rel, state.bar_acc, state.bar_rel, state.cluster]
+        ranks = [rank(t, np.broadcast_to(every, t.shape)) for t in tables]
+        ranks.append(rank(time, column))
+        ranks.append(rank(state.fence, every[: self.frame.classes]))
+        issued = np.where(self.sites.alone, np.minimum(state.issued, 1), state.issued)
+        order = np.unique(np.concatenate([[0, 1], issued]), return_inverse=True)[1].astype(np.int16)
+        ages = np.where(state.group >= 0, state.counts[self.sites.family] - state.group, -1).astype(np.int16)
+        flight = np.where(state.flight >= 0, state.counts[2] - state.flight, -1)
+        waiting = np.where(state.bar_in >= 0, state.generation[:, None] - state.bar_in, -1)
+        parts: Iterable[np.ndarray] = (
+            *ranks, order, ages, flight, waiting, state.via, state.landing, state.pending, state.dirty, state.left,
+            state.balance, state.bar_left, state.completed >= 0, np.minimum(state.phase, 2),
+        )  # fmt: skip
+        return b"".join(p.tobytes() for p in parts) + repr((self._parities(state), state.arrived)).encode()
+
+    def _thresholds(self, state: State) -> tuple[np.ndarray, np.ndarray]:
+        """Columns and times of everything that clocks are compared with."""
+        frame = self.frame
+        via = state.via[self.pair_site]
+        column = np.where(via >= 0, via, self.pair_class)
+        time = np.where(state.pending[self.pair_site], 0, state.done[self.pair_site])
+        slots = frame.classes + np.arange(len(frame.slots))
+        names = frame.classes + len(frame.slots) + np.arange(len(frame.names))
+        classes = np.broadcast_to(np.arange(frame.classes), state.waits.shape).ravel()
+        columns = [column, slots, slots, names, classes]
+        times = [time, state.completed, state.previous, state.bar_done, state.waits.ravel()]
+        if frame.barriers:
+            columns.append(frame.fence_column(0) + np.arange(len(frame.barriers)))
+            times.append(np.ones(len(frame.barriers), np.int64))
+        return np.concatenate(columns), np.concatenate(times)
+
+    def _parities(self, state: State) -> tuple[object, ...]:
+        out: list[object] = []
+        depths = self.sites.depths
+        for cursors, slots in self.components:
+            parity = [state.cursors[c] // depths[c] for c in cursors]
+            flip = parity[0] if cursors and self.flips else 0
+            out.append(tuple(state.cursors[c] % depths[c] for c in cursors))
+            out.append(tuple(p ^ flip for p in parity))
+            out.append(tuple(int(state.phase[s]) % 2 ^ flip if state.completed[s] >= 0 else 2 for s in slots))
+        return tuple(out)
+
+
+def _components(kernel: tir.Kernel) -> list[tuple[tuple[str, ...], tuple[int, ...]]]:
+    """Cursors and slots of mbarriers that instructions connect."""
+    parent: dict[str, str] = {c.name: c.name for c in kernel.cursors} | {b.name: b.name for b in kernel.barriers}
+
+    def root(name: str) -> str:
+        while parent[name] != name:
+            name = parent[name]
+        return name
+
+    for stmt in tir.walk(kernel.body):
+        barrier, cursor = getattr(stmt, "barrier", None), getattr(stmt, "cursor", None)
+        if isinstance(barrier, str) and isinstance(cursor, str):
+            parent[root(barrier)] = root(cursor)
+    slots: dict[str, list[int]] = {}
+    number = 0
+    for b in kernel.barriers:
+        for _ in range(b.stages):
+            slots.setdefault(root(b.name), []).append(number)
+            number += 1
+    members: dict[str, list[str]] = {}
+    for c in kernel.cursors:
+        members.setdefault(root(c.name), []).append(c.name)
+    return [(tuple(members.get(r, ())), tuple(slots.get(r, ()))) for r in dict.fromkeys([*members, *slots])]

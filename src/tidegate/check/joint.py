@@ -1,0 +1,458 @@
+"""Kernels with roles: several groups of warps with program counters of their own, for all trip counts at once.
+
+One schedule decides, because the order of events does not depend on timing (docs/checking.md, "Roles"): each actor runs
+until it has to wait, then the next one. Loop indices are exact. A size that is unknown and large is chosen lazily: as
+long as no condition depends on it, it is only known to be at least so much; a condition that does splits the run.
+States that differ in the position within a loop alone are one state: indices are compared relative to each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from tidegate.check.control import (
+    ANY, Atom, Env, Extreme, Index, Linear, Mod, Opaque, Place, Term, Test, Undecided, exactly, single,
+)  # fmt: skip
+from tidegate.check.explore import MAX_STEPS, Case, Exhausted, Explorer
+from tidegate.check.sites import Group, groups
+from tidegate.check.state import At, Fault, Log, State
+from tidegate.ir import expr as ex
+from tidegate.ir import tir
+from tidegate.ir.text import print_stmt
+
+MAX_SPLIT = 64
+"""Values into which one condition may split an unknown size."""
+
+LONG = 96
+"""A loop with more iterations than this leaves out whole cycles."""
+
+Outside = tuple[tuple[tuple[Term, int] | None, int], ...]
+"""The loops around: size and number of those that end by a choice, and the index."""
+
+ChoiceId = tuple[Term, int, Outside]
+"""The size, which of several loops of a block that end by it, and where that block is executed."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What is known of a size within one execution of the loops that end by it: at least ``low``, or all."""
+
+    low: int
+    exact: int | None = None
+    done: frozenset[int] = frozenset()  # actors that have left their loop
+
+
+@dataclass(frozen=True)
+class Level:
+    """A block that an actor is in: its statements, the next one, and for a loop index, end and choice."""
+
+    body: tuple[tir.Stmt, ...]
+    at: int = 0
+    loop: tir.For | None = None
+    index: int = 0
+    start: int = 0
+    end: Linear = field(default_factory=lambda: Linear(0))
+    choice: ChoiceId | None = None
+
+
+@dataclass(frozen=True)
+class Actor:
+    """A group with its program counter: nested blocks, outermost first; none when it has finished."""
+
+    group: Group
+    levels: tuple[Level, ...]
+
+
+@dataclass
+class Joint:
+    """All actors, whose turn it is, and the state that they share."""
+
+    actors: list[Actor]
+    turn: int
+    state: State
+    choices: dict[ChoiceId, Choice]
+    stuck: int = 0
+
+    def copy(self) -> Joint:
+        return Joint(list(self.actors), self.turn, self.state.copy(), dict(self.choices), self.stuck)
+
+
+class Split(Exception):
+    """A condition depends on a size that is not yet known: its values one by one, or at least ``low``."""
+
+    def __init__(self, choice: ChoiceId, low: int) -> None:
+        super().__init__()
+        self.choice = choice
+        self.low = low
+
+
+class Roles(Explorer):
+    """Like :class:`Explorer`, for kernels with roles."""
+
+    def run(self, case: Case) -> int:
+        env = Env(case.atoms, case.grid, self.period)
+        for name, value in self.indices.items():
+            if name not in env.places:
+                env = env.at(name, Place(exactly(value), ANY, value % self.period, Linear(0)))
+        states = [self.machine.start()]
+        for segment in segments(self.kernel):
+            states = self._segment(segment, states, env)
+        for state in states:
+            self.machine.finish(state)
+        return len(states)
+
+    def _segment(self, bodies: Mapping[str, tuple[tir.Stmt, ...]], states: list[State], env: Env) -> list[State]:
+        """Runs the actors of a segment to their ends, from each of the states."""
+        table = groups(self.kernel)
+        self.loops = {name: frozenset(_loop_ids(self, body)) for name, body in bodies.items()}
+        final: dict[bytes, State] = {}
+        for start in states:
+            actors = [Actor(table[name], (Level(body),)) for name, body in bodies.items()]
+            work = [Joint(actors, 0, start, {})]
+            seen: set[tuple[object, ...]] = set()
+            while work:
+                end = self._until_end(work.pop(), env, work, seen)
+                if end is not None:
+                    final.setdefault(self.machine.key(end), end)
+        return list(final.values())
+
+    def _until_end(self, joint: Joint, env: Env, work: list[Joint], seen: set[tuple[object, ...]]) -> State | None:
+        """Runs one branch; others go to ``work``. None when it reaches a state that was seen."""
+        skips: dict[tuple[object, ...], int] = {}
+        while any(actor.levels for actor in joint.actors):
+            try:
+                looped = self._move(joint, env)
+            except Split as split:
+                known = joint.choices[split.choice]
+                if split.low - known.low > MAX_SPLIT:
+                    raise Undecided(f"a condition looks {split.low - known.low} iterations ahead") from None
+                for value in range(known.low, split.low):
+                    other = joint.copy()
+                    other.choices[split.choice] = replace(known, low=value, exact=value)
+                    work.append(other)
+                joint.choices[split.choice] = replace(known, low=split.low)
+                continue
+            if looped is not None and looped == self._leader(joint):
+                level = joint.actors[looped].levels[-1]
+                assert level.choice is not None
+                if self._long(joint, level.choice):
+                    self._skip(joint, level, skips)
+                    continue
+                key = self._key(joint)
+                if key in seen:
+                    return None
+                seen.add(key)
+            if joint.stuck > len(joint.actors):
+                raise self._deadlock(joint, env)
+        return joint.state
+
+    # ------------------------------------------------------------------------------------------ steps
+
+    def _move(self, joint: Joint, env: Env) -> int | None:
+        """One step of the actor whose turn it is; its number if it has gone round a loop that ends by a choice."""
+        number = joint.turn
+        actor = joint.actors[number]
+        if not actor.levels:
+            return self._next(joint)
+        *outer, level = actor.levels
+        if level.at == len(level.body):
+            return self._end_of_block(joint, number, env)
+        stmt = level.body[level.at]
+        after = (*outer, replace(level, at=level.at + 1))
+        if isinstance(stmt, tir.For):
+            self._enter(joint, number, stmt, after, env)
+        elif isinstance(stmt, tir.If):
+            holds = all(self._holds(t, joint, number, env, str(stmt.condition)) for t in self._tests(stmt.condition))
+            joint.actors[number] = replace(actor, levels=(*after, Level(stmt.body)) if holds else after)
+        else:
+            self._execute(joint, number, stmt, after, env)
+            return None
+        joint.stuck = 0
+        return None
+
+    def _next(self, joint: Joint) -> None:
+        joint.turn = (joint.turn + 1) % len(joint.actors)
+        joint.stuck += 1
+
+    def _execute(self, joint: Joint, number: int, stmt: tir.Stmt, after: tuple[Level, ...], env: Env) -> None:
+        actor = joint.actors[number]
+        at = self._at(actor, env)
+        if self.observe is not None:
+            self.observe(joint.state, stmt, self._env(actor, env), actor.group)
+        self.steps += 1
+        if self.steps > MAX_STEPS:
+            raise Exhausted(f"more than {MAX_STEPS} steps without reaching a fixed point")
+        if self.machine.step(joint.state, stmt, at, actor.group):
+            joint.actors[number] = replace(actor, levels=after)
+            joint.stuck = 0
+            return
+        if isinstance(stmt, tir.BarSync) and len(stmt.warps) < actor.group.count:
+            raise Undecided(f"{print_stmt(stmt)} holds up some warps of {actor.group} only; they are replayed together")
+        self._next(joint)
+
+    def _at(self, actor: Actor, env: Env) -> At:
+        grid = tuple((name, place.value.exact) for name, place in env.places.items())
+        return (*grid, *((str(x.loop.index), x.index) for x in actor.levels if x.loop is not None))
+
+    def _env(self, actor: Actor, env: Env) -> Env:
+        for x in actor.levels:
+            if x.loop is not None:
+                env = env.at(x.loop.index, Place(exactly(x.index), ANY, x.index % self.period, Linear(0)))
+        return env
+
+    # ------------------------------------------------------------------------------------------ loops
+
+    def _enter(self, joint: Joint, number: int, loop: tir.For, after: tuple[Level, ...], env: Env) -> None:
+        actor = joint.actors[number]
+        start = self._value(self.reader.linear(loop.start), actor, env)
+        end = self._value(self.reader.linear(loop.stop), actor, env)
+        if start.terms:
+            raise Undecided(f"the loop over {loop.index} begins at {loop.start}, which has no single value")
+        choice: ChoiceId | None = None
+        term = end.terms[0][0] if len(end.terms) == 1 and end.terms[0][1] == 1 else None
+        outside = tuple((x.choice and x.choice[:2], x.index) for x in actor.levels if x.loop is not None)
+        if term is not None and isinstance(term, (Atom, Opaque)):
+            choice = (term, _occurrence(self, after[-1].body, loop), outside)
+            self.open = True
+            low = int(env.atoms[term].low) if isinstance(term, Atom) and term in env.atoms else 0
+            joint.choices.setdefault(choice, Choice(low))
+        elif end.terms:
+            raise Undecided(f"the end of the loop over {loop.index}, {loop.stop}, is not decided")
+        elif end.const - start.const > LONG and not self.exact:
+            term = Atom(ex.Int(end.const))
+            choice = (term, _occurrence(self, after[-1].body, loop), outside)
+            joint.choices.setdefault(choice, Choice(end.const, end.const))
+            end = single(term)
+        level = Level(loop.body, 0, loop, start.const, start.const, end, choice)
+        self._round(joint, number, after, level, env)
+
+    def _round(self, joint: Joint, number: int, outer: tuple[Level, ...], level: Level, env: Env) -> bool:
+        """Begins the iteration at ``level.index`` if there is one."""
+        rest = level.end.plus(Linear(-level.index - 1))
+        here = replace(joint.actors[number], levels=(*outer, level))
+        goes_on = self._holds(Test(">=", rest), joint, number, env, "", here)
+        joint.actors[number] = here if goes_on else replace(here, levels=outer)
+        if not goes_on and level.choice is not None:
+            self._leave(joint, number, level.choice)
+        return goes_on
+
+    def _leave(self, joint: Joint, number: int, choice: ChoiceId) -> None:
+        """The value of a size is forgotten once all actors have left the loops that end by it."""
+        known = joint.choices[choice]
+        done = known.done | {number}
+        sharing = {n for n, a in enumerate(joint.actors) if choice[:2] in self.loops[a.group.name]}
+        if sharing <= done:
+            del joint.choices[choice]
+        else:
+            joint.choices[choice] = replace(known, done=done)
+
+    def _end_of_block(self, joint: Joint, number: int, env: Env) -> int | None:
+        *outer, level = joint.actors[number].levels
+        joint.stuck = 0
+        if level.loop is None:
+            joint.actors[number] = replace(joint.actors[number], levels=tuple(outer))
+            return None
+        again = replace(level, at=0, index=level.index + 1)
+        goes_on = self._round(joint, number, tuple(outer), again, env)
+        return number if goes_on and level.choice is not None else None
+
+    # ------------------------------------------------------------------------------------------ values
+
+    def _value(self, form: Linear, actor: Actor, env: Env) -> Linear:
+        """The form with indices and known sizes replaced by their values."""
+        total = Linear(form.const)
+        for term, c in form.terms:
+            total = total.plus(self._term(term, actor, env), c)
+        return total
+
+    def _term(self, term: Term, actor: Actor, env: Env) -> Linear:
+        if isinstance(term, Index):
+            for x in reversed(actor.levels):
+                if x.loop is not None and x.loop.index == term.name:
+                    return Linear(x.index)
+            exact = env.places[term.name].value.exact if term.name in env.places else None
+            return single(term) if exact is None else Linear(exact)
+        if isinstance(term, Atom):
+            exact = env.atoms.get(term, ANY).exact
+            return single(term) if exact is None else Linear(exact)
+        if isinstance(term, Mod):
+            inner = self._value(term.value, actor, env)
+            return single(Mod(inner, term.modulus)) if inner.terms else Linear(inner.const % term.modulus)
+        if isinstance(term, Extreme):
+            a, b = self._value(term.a, actor, env), self._value(term.b, actor, env)
+            if a.terms or b.terms:
+                return self._env(actor, env).resolve(single(Extreme(term.op, a, b)))
+            return Linear(min(a.const, b.const) if term.op == "min" else max(a.const, b.const))
+        found = self._env(actor, env).resolve(single(term))
+        return found
+
+    def _holds(self, test: Test, joint: Joint, number: int, env: Env, text: str, actor: Actor | None = None) -> bool:
+        """The truth of a test for an actor; raises Split when it depends on a size that is still open."""
+        actor = actor or joint.actors[number]
+        form = self._value(test.value, actor, env)
+        if not form.terms:
+            return _truth(test.op, form.const)
+        choice = self._choice_of(form, actor)
+        if choice is None:
+            return self._env(actor, env).all_hold([Test(test.op, form)], text)
+        c, known = form.terms[0][1], joint.choices[choice]
+        if known.exact is not None:
+            return _truth(test.op, form.const + c * known.exact)
+        return self._open(Test(test.op, form), c, choice, known.low)
+
+    def _choice_of(self, form: Linear, actor: Actor) -> ChoiceId | None:
+        if len(form.terms) != 1:
+            return None
+        own = (x.choice for x in reversed(actor.levels) if x.choice is not None)
+        return next((choice for choice in own if choice[0] == form.terms[0][0]), None)
+
+    def _open(self, test: Test, c: int, choice: ChoiceId, low: int) -> bool:
+        """A test on a size that is at least ``low``: decided, or the run splits."""
+        const = test.value.const
+        if test.op == ">=":
+            edge = -(const // c) if c > 0 else const // -c + 1  # from here on the truth stays as it is
+            if low >= edge:
+                return c > 0
+            raise Split(choice, edge)
+        zero = -const // c if const % c == 0 else low - 1
+        if zero < low:
+            return test.op == "!="
+        raise Split(choice, zero + 1)
+
+    # ------------------------------------------------------------------------------------------ recurrence
+
+    def _leader(self, joint: Joint) -> int | None:
+        """The actor at whose iterations states are compared: the first that is in a loop that ends by a choice."""
+        inside = (n for n, a in enumerate(joint.actors) if any(x.choice is not None for x in a.levels))
+        return next(inside, None)
+
+    def _long(self, joint: Joint, choice: ChoiceId) -> bool:
+        term = choice[0]
+        return isinstance(term, Atom) and isinstance(term.value, ex.Int)
+
+    def _references(self, joint: Joint) -> dict[ChoiceId, int]:
+        """Choices whose loops are in their middle in all actors that share them, with the smallest index there."""
+        found: dict[ChoiceId, int] = {}
+        for choice, known in joint.choices.items():
+            sharing = {n for n, a in enumerate(joint.actors) if choice[:2] in self.loops[a.group.name]}
+            inside = [(n, x) for n in sharing for x in joint.actors[n].levels if x.choice == choice]
+            if inside and {n for n, _ in inside} | known.done == sharing:
+                if all(x.loop is not None and x.index - x.start >= self._edges(x.loop.index)[0] for _, x in inside):
+                    found[choice] = min(x.index for _, x in inside)
+        return found
+
+    def _key(self, joint: Joint, but: ChoiceId | None = None) -> tuple[object, ...]:
+        """Equal for joint states with the same futures, up to a shift of the loops in their middle."""
+        reference = self._references(joint)
+
+        def outer(choice: ChoiceId) -> tuple[object, ...]:
+            places: list[object] = []
+            for depth, (around, index) in enumerate(choice[2]):
+                full = (*around, choice[2][:depth]) if around is not None else None
+                places.append((str(around), index - reference[full]) if full in reference else index)
+            return (str(choice[0]), choice[1], *places)
+
+        def place(x: Level) -> tuple[object, ...]:
+            if x.choice in reference:
+                return (x.at, x.index - reference[x.choice], x.index % self.period)
+            return (x.at, "a", x.index)
+
+        actors = tuple(tuple(place(x) for x in a.levels) for a in joint.actors)
+        choices = []
+        for choice, known in joint.choices.items():
+            base = reference.get(choice, 0)
+            value = None if choice == but else (known.low - base, known.exact is not None)
+            choices.append((outer(choice), choice in reference, value, known.done))
+        choices.sort(key=repr)
+        return (joint.turn, joint.stuck, actors, tuple(choices), self.machine.key(joint.state))
+
+    def _skip(self, joint: Joint, level: Level, skips: dict[tuple[object, ...], int]) -> None:
+        """In a long loop with known end: leaves out whole cycles once a state recurs in the middle."""
+        assert level.choice is not None
+        assert level.loop is not None
+        if level.choice not in self._references(joint):
+            return
+        key = self._key(joint, but=level.choice)
+        before = skips.setdefault(key, level.index)
+        exact = joint.choices[level.choice].exact
+        assert exact is not None
+        period = level.index - before
+        if period <= 0 or period % self.period:
+            return
+        ahead = max(x.index for a in joint.actors for x in a.levels if x.choice == level.choice)
+        tail = max(self._edges(x.loop.index)[1] for a in joint.actors for x in a.levels if x.loop is not None)
+        cycles = (exact - tail - ahead - 1) // period - 1
+        if cycles > 0:
+            shift = cycles * period
+            joint.actors = [
+                replace(a, levels=tuple(
+                    replace(x, index=x.index + shift) if x.choice == level.choice else x for x in a.levels
+                )) for a in joint.actors
+            ]  # fmt: skip
+            joint.state.log = Log(level.loop, (), joint.state.now, joint.state.log, shift)
+            skips.clear()
+
+    # ------------------------------------------------------------------------------------------ deadlock
+
+    def _deadlock(self, joint: Joint, env: Env) -> Fault:
+        waiting = {}
+        for actor in joint.actors:
+            if actor.levels:
+                level = actor.levels[-1]
+                waiting[actor.group.name] = Log(
+                    level.body[level.at], self._at(actor, env), joint.state.now, None, 0, actor.group.name
+                )
+        first = next(iter(waiting.values()))
+        group = groups(self.kernel)[first.group]
+        return Fault("deadlock", first.stmt, first.at, state=joint.state, group=group, waiting=tuple(waiting.values()))
+
+
+def _truth(op: str, value: int) -> bool:
+    return value >= 0 if op == ">=" else (value == 0) == (op == "==")
+
+
+def segments(kernel: tir.Kernel) -> Iterator[dict[str, tuple[tir.Stmt, ...]]]:
+    """The body in pieces that run one after the other: statements of everyone, or blocks of roles side by side."""
+    common: list[tir.Stmt] = []
+    roles: dict[str, tuple[tir.Stmt, ...]] = {}
+    for stmt in kernel.body:
+        if isinstance(stmt, tir.InRole):
+            if common:
+                yield {"": tuple(common)}
+                common = []
+            roles[stmt.role] = roles.get(stmt.role, ()) + stmt.body
+        else:
+            if roles:
+                yield roles
+                roles = {}
+            common.append(stmt)
+    if common:
+        yield {"": tuple(common)}
+    if roles:
+        yield roles
+
+
+def _ends_by(explorer: Explorer, loop: tir.For) -> Term | None:
+    """The one term at which a loop ends."""
+    terms = explorer.reader.linear(loop.stop).terms
+    return terms[0][0] if len(terms) == 1 else None
+
+
+def _occurrence(explorer: Explorer, body: tuple[tir.Stmt, ...], loop: tir.For) -> int:
+    """Which of the loops of a block with the same end."""
+    same = [s for s in body if isinstance(s, tir.For) and _ends_by(explorer, s) == _ends_by(explorer, loop)]
+    return next(n for n, s in enumerate(same) if s is loop)
+
+
+def _loop_ids(explorer: Explorer, body: tuple[tir.Stmt, ...]) -> Iterator[tuple[Term, int]]:
+    """What the choices of the loops in a body are, apart from indices around them."""
+    for stmt in body:
+        if isinstance(stmt, tir.For):
+            term = _ends_by(explorer, stmt)
+            known = explorer.reader.linear(stmt.stop)
+            term = Atom(ex.Int(known.const)) if term is None and not known.terms else term
+            if term is not None:
+                yield term, _occurrence(explorer, body, stmt)
+        if isinstance(stmt, (tir.For, tir.If)):
+            yield from _loop_ids(explorer, stmt.body)

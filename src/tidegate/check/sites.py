@@ -1,0 +1,239 @@
+"""What touches shared memory: the sites of a kernel, and which of them meet.
+
+A *site* is one shape of access to one slot by one group of warps. Only its latest execution matters: an earlier one
+comes before it, and it was itself checked against the earlier ones (docs/checking.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from tidegate.check.pattern import Meeting, Shape, meeting
+from tidegate.ir import tir
+from tidegate.ir.layout import SharedLayout
+
+COPY, BULK, WGMMA = 0, 1, 2
+"""Families of groups that a thread commits and waits for; each has its own counter."""
+
+Key = tuple[tir.Slot, str, str, int]
+"""Slot, register or layout, kind, first warp of the group."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """The warps that execute a statement: those of a role, or all (then without a name)."""
+
+    name: str
+    first: int
+    count: int
+
+    @property
+    def leader(self) -> int:
+        """The class of the elected thread."""
+        return 2 * self.first
+
+    @cached_property
+    def classes(self) -> slice:
+        return slice(2 * self.first, 2 * (self.first + self.count))
+
+    @cached_property
+    def warps(self) -> slice:
+        return slice(self.first, self.first + self.count)
+
+    def __str__(self) -> str:
+        last = self.first + self.count - 1
+        span = f"warp {self.first}" if self.count == 1 else f"warps {self.first}..{last}"
+        return f"{self.name} ({span})" if self.name else "everyone"
+
+
+@dataclass(frozen=True)
+class Site:
+    """``base`` is the slot's first byte. ``kind``: read, write, copy (cp.async), load and store (tensor copies),
+    operand (of wgmma), barrier (its life begins or ends)."""
+
+    buffer: str
+    slot: int
+    base: int
+    shape: Shape
+    kind: str
+
+    @property
+    def write(self) -> bool:
+        return self.kind in ("write", "copy", "load", "barrier")
+
+    @property
+    def family(self) -> int:
+        """The kind of group that completes it; -1: complete on return, or by a barrier."""
+        return {"copy": COPY, "store": BULK, "operand": WGMMA}.get(self.kind, -1)
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether it goes through the async proxy."""
+        return self.kind in ("load", "store", "operand")
+
+
+@dataclass(frozen=True, eq=False)
+class Rivals:
+    """Sites whose bytes conflict with one site, and per such site the pairs of lane classes (of the one site, of the
+    rival) that meet in different threads, and in any."""
+
+    numbers: np.ndarray
+    crossing: np.ndarray
+    together: np.ndarray
+    generic: np.ndarray
+    """Of these, those that need a proxy fence before this site."""
+    trusted: np.ndarray
+    """Pairs that a switch exempts from the fence."""
+
+
+class Sites:
+    """All sites of a kernel, numbered."""
+
+    def __init__(self, kernel: tir.Kernel, trust: frozenset[str]) -> None:
+        self.kernel = kernel
+        self.trust = trust
+        self.buffers: dict[str, tir.Buffer] = {b.name: b for b in kernel.buffers}
+        self.depths = {c.name: c.depth for c in kernel.cursors}
+        self.items: list[Site] = []
+        self.numbers: dict[Site, int] = {}
+        self.of: dict[Key, tuple[int, ...]] = {}
+        self._rivals: dict[int, Rivals] = {}
+        for stmt, group in placed(kernel):
+            for key in accesses(stmt, group):
+                self._declare(key, group)
+        for barrier in kernel.barriers:
+            self._barrier(barrier)
+        self.alone = np.array([self._alone(site) for site in self.items], bool)
+        self.family = np.array([site.family for site in self.items], np.int64)
+
+    def _declare(self, key: Key, group: Group) -> None:
+        if key in self.of:
+            return
+        slot, tile, kind, first = key
+        buffer = self.buffers[slot.buffer]
+        shape = self._shape(slot, tile, kind, group)
+        count = self.depths[slot.cursor] if slot.cursor is not None else 1
+        self.of[key] = tuple(
+            self._number(Site(buffer.name, s, buffer.offset + s * buffer.stride, shape, kind)) for s in range(count)
+        )
+
+    def _shape(self, slot: tir.Slot, tile: str, kind: str, group: Group) -> Shape:
+        shared = self.buffers[slot.buffer].layout
+        if kind in ("load", "store", "operand"):
+            warps = group.count if kind == "operand" else 0
+            return Shape(None, shared, slot.origin, False, False, group.first, warps)
+        name = tile.removesuffix("*")
+        layout = self.kernel.layout(tir.Name(name)) if kind == "copy" else self._layout(name)
+        return Shape(layout, shared, slot.origin, slot.transposed, tile.endswith("*"), group.first)
+
+    def _layout(self, register: str):  # type: ignore[no-untyped-def]
+        return self.kernel.layout(self.kernel.register(tir.Name(register)).layout)
+
+    def _barrier(self, barrier: tir.Mbarrier) -> None:
+        """The bytes of a barrier as a site, where they are those of a buffer too."""
+        end = barrier.offset + 8 * barrier.stages
+        if any(b.offset < end and barrier.offset < b.end for b in self.kernel.buffers):
+            shape = Shape(None, SharedLayout((8 * barrier.stages,), 1), (0,), False, False)
+            self._number(Site(barrier.name, 0, barrier.offset, shape, "barrier"))
+
+    def _number(self, site: Site) -> int:
+        if site not in self.numbers:
+            self.numbers[site] = len(self.items)
+            self.items.append(site)
+        return self.numbers[site]
+
+    def _alone(self, me: Site) -> bool:
+        return not me.write or not any(it is not me and it.write and near(me, it) for it in self.items)
+
+    def meet(self, first: int, second: int) -> Meeting:
+        a, b = self.items[first], self.items[second]
+        return meeting(a.shape, b.shape, b.base - a.base, self.kernel.warps)
+
+    def rivals(self, site: int) -> Rivals:
+        if site not in self._rivals:
+            self._rivals[site] = self._find_rivals(site)
+        return self._rivals[site]
+
+    def _find_rivals(self, site: int) -> Rivals:
+        me = self.items[site]
+        found = [
+            (other, met)
+            for other, it in enumerate(self.items)
+            if near(me, it) and (me.write or it.write) and (met := self.meet(other, site)).overlap
+        ]
+        classes = 2 * self.kernel.warps
+        fenced = [me.asynchronous and not self.items[n].asynchronous for n, _ in found]
+        return Rivals(
+            np.array([n for n, _ in found], int),
+            np.array([met.crossing.T for _, met in found], bool).reshape(len(found), classes, classes),
+            np.array([met.together.T for _, met in found], bool).reshape(len(found), classes, classes),
+            np.array(fenced, bool),
+            np.array([f and self._trusted(self.items[n], me) for f, (n, _) in zip(fenced, found, strict=True)], bool),
+        )
+
+    def _trusted(self, old: Site, new: Site) -> bool:
+        """The exemptions of async-proxy fences that a caller may ask for (docs/checking.md, "Disputed fences")."""
+        if "war release" in self.trust and old.kind == "read" and new.kind == "load":
+            return True
+        return "cp.async operand" in self.trust and old.kind == "copy" and new.kind == "operand"
+
+
+def near(a: Site, b: Site) -> bool:
+    """Whether two slots share bytes."""
+    return b.base < a.base + a.shape.shared.bytes and a.base < b.base + b.shape.shared.bytes
+
+
+def accesses(stmt: tir.Stmt, group: Group) -> list[Key]:
+    """The sites that a statement touches, as keys; a register's name with * stands for whole warps."""
+    first = group.first
+    match stmt:
+        case tir.CpAsync():
+            return [(stmt.dst, stmt.layout, "copy", first)]
+        case tir.StShared():
+            return [(stmt.dst, stmt.src, "write", first)]
+        case tir.StMatrix():
+            return [(stmt.dst, stmt.src, "write", first)]
+        case tir.LdShared():
+            return [(stmt.src, stmt.dst, "read", first)]
+        case tir.LdMatrix():
+            return [(stmt.src, f"{stmt.dst}*", "read", first)]
+        case tir.TmaLoad():
+            return [(stmt.dst, "", "load", first)]
+        case tir.TmaStore():
+            return [(stmt.src, "", "store", first)]
+        case tir.Wgmma():
+            return [(_plain(stmt.a), "", "operand", first), (_plain(stmt.b), "", "operand", first)]
+    return []
+
+
+def _plain(slot: tir.Slot) -> tir.Slot:
+    """The whole slot: how an engine views it does not change its bytes."""
+    return tir.Slot(slot.buffer, slot.cursor, slot.origin)
+
+
+def everyone(kernel: tir.Kernel) -> Group:
+    return Group("", 0, kernel.warps)
+
+
+def groups(kernel: tir.Kernel) -> dict[str, Group]:
+    """The groups of a kernel by the name of their role; "" is everyone."""
+    return {"": everyone(kernel), **{r.name: Group(r.name, r.first, r.count) for r in kernel.roles}}
+
+
+def placed(kernel: tir.Kernel) -> Iterator[tuple[tir.Stmt, Group]]:
+    """All statements with the warps that execute them."""
+    table = groups(kernel)
+
+    def walk(body: tuple[tir.Stmt, ...], group: Group) -> Iterator[tuple[tir.Stmt, Group]]:
+        for stmt in body:
+            yield stmt, group
+            if isinstance(stmt, tir.InRole):
+                yield from walk(stmt.body, table[stmt.role])
+            elif isinstance(stmt, (tir.For, tir.If)):
+                yield from walk(stmt.body, group)
+
+    return walk(kernel.body, table[""])
