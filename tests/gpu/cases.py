@@ -67,6 +67,14 @@ def cases() -> Iterator[Case]:
     for stages in (2, 3, 4):
         for trips in (1, 2, 3, 5):
             yield gemm("gemm_v2", 136, 264, 64 * trips - 8, STAGES=stages)
+    for rows in (0, 3, 64):
+        for columns, warps in ((1024, 8), (96, 1), (520, 4), (64, 4)):
+            for name in ("softmax", "rmsnorm", "layernorm"):
+                yield Case(name, name, (("R", rows),), (("COLS", columns), ("warps", warps)))
+    for queries, keys in ((256, 256), (70, 128), (1, 64), (130, 192)):
+        sizes = (("B", 2), ("H", 4), ("S", queries), ("HK", 2), ("T", keys))
+        for width, warps in ((64, 4), (128, 4), (128, 8)):
+            yield Case("attention_small", "attention", sizes, (("GROUP", 2), ("D", width), ("warps", warps)))
     yield gemm("gemm_v2", 192, 96, 160, BM=96, BN=48, BK=32, STAGES=3, warps=4)
     yield gemm("gemm_v2", 192, 96, 160, BM=16, BN=8, BK=16, STAGES=5, warps=8)
 

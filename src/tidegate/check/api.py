@@ -61,7 +61,7 @@ def check(kernel: tir.Kernel, sizes: Mapping[str, int] | None = None, trust: Col
 def _misplaced(kernel: tir.Kernel) -> tuple[Finding, tuple[Step, ...]] | None:
     """What the wrong threads execute, if the roles are those of the kernel at all."""
     roles = {r.name: r for r in kernel.roles}
-    inside = all(0 <= r.first and 0 < r.count and r.first + r.count <= kernel.warps for r in kernel.roles)
+    inside = all(r.first >= 0 and r.count > 0 and r.first + r.count <= kernel.warps for r in kernel.roles)
     known = all(s.role in roles for s in tir.walk(kernel.body) if isinstance(s, tir.InRole))
     return misplaced(kernel) if inside and known else None
 

@@ -1,7 +1,7 @@
 """Kernels with roles: several groups of warps with program counters of their own, for all trip counts at once.
 
-One schedule decides, because the order of events does not depend on timing (docs/checking.md, "Roles"): each actor runs
-until it has to wait, then the next one. Loop indices are exact. A size that is unknown and large is chosen lazily: as
+One schedule decides, because the order of events does not depend on timing (docs/checking.md, "Roles"): an actor runs
+until it has to wait or begins another iteration, then the one that is behind. Loop indices are exact. A size that is unknown and large is chosen lazily: as
 long as no condition depends on it, it is only known to be at least so much; a condition that does splits the run.
 States that differ in the position within a loop alone are one state: indices are compared relative to each other.
 """
@@ -12,7 +12,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from tidegate.check.control import (
-    ANY, Atom, Env, Extreme, Index, Linear, Mod, Opaque, Place, Term, Test, Undecided, exactly, single,
+    ANY,
+    Atom,
+    Env,
+    Extreme,
+    Index,
+    Linear,
+    Mod,
+    Opaque,
+    Place,
+    Term,
+    Test,
+    Undecided,
+    exactly,
+    single,
 )  # fmt: skip
 from tidegate.check.explore import MAX_STEPS, Case, Exhausted, Explorer
 from tidegate.check.sites import Group, groups
@@ -66,16 +79,29 @@ class Actor:
 
 @dataclass
 class Joint:
-    """All actors, whose turn it is, and the state that they share."""
+    """All actors, whose turn it is, which ones wait since the last step of another, and the state that they share."""
 
     actors: list[Actor]
     turn: int
     state: State
     choices: dict[ChoiceId, Choice]
-    stuck: int = 0
+    blocked: frozenset[int] = frozenset()
 
     def copy(self) -> Joint:
-        return Joint(list(self.actors), self.turn, self.state.copy(), dict(self.choices), self.stuck)
+        return Joint(list(self.actors), self.turn, self.state.copy(), dict(self.choices), self.blocked)
+
+    def pick(self) -> None:
+        """The turn goes to the actor that is behind in its loops, of those that may go on."""
+        able = [n for n, actor in enumerate(self.actors) if actor.levels and n not in self.blocked]
+        if able:
+            self.turn = min(able, key=lambda n: (self._progress(n), n))
+
+    def _progress(self, number: int) -> tuple[int, ...]:
+        return tuple(v for x in self.actors[number].levels if x.choice is not None for v in (x.choice[1], x.index))
+
+    @property
+    def stuck(self) -> bool:
+        return all(n in self.blocked for n, actor in enumerate(self.actors) if actor.levels)
 
 
 class Split(Exception):
@@ -133,6 +159,8 @@ class Roles(Explorer):
                     work.append(other)
                 joint.choices[split.choice] = replace(known, low=split.low)
                 continue
+            if looped is not None:
+                joint.pick()
             if looped is not None and looped == self._leader(joint):
                 level = joint.actors[looped].levels[-1]
                 assert level.choice is not None
@@ -143,7 +171,7 @@ class Roles(Explorer):
                 if key in seen:
                     return None
                 seen.add(key)
-            if joint.stuck > len(joint.actors):
+            if joint.stuck and any(actor.levels for actor in joint.actors):
                 raise self._deadlock(joint, env)
         return joint.state
 
@@ -154,7 +182,8 @@ class Roles(Explorer):
         number = joint.turn
         actor = joint.actors[number]
         if not actor.levels:
-            return self._next(joint)
+            joint.pick()
+            return None
         *outer, level = actor.levels
         if level.at == len(level.body):
             return self._end_of_block(joint, number, env)
@@ -168,12 +197,7 @@ class Roles(Explorer):
         else:
             self._execute(joint, number, stmt, after, env)
             return None
-        joint.stuck = 0
         return None
-
-    def _next(self, joint: Joint) -> None:
-        joint.turn = (joint.turn + 1) % len(joint.actors)
-        joint.stuck += 1
 
     def _execute(self, joint: Joint, number: int, stmt: tir.Stmt, after: tuple[Level, ...], env: Env) -> None:
         actor = joint.actors[number]
@@ -185,11 +209,12 @@ class Roles(Explorer):
             raise Exhausted(f"more than {MAX_STEPS} steps without reaching a fixed point")
         if self.machine.step(joint.state, stmt, at, actor.group):
             joint.actors[number] = replace(actor, levels=after)
-            joint.stuck = 0
+            joint.blocked = frozenset()
             return
         if isinstance(stmt, tir.BarSync) and len(stmt.warps) < actor.group.count:
             raise Undecided(f"{print_stmt(stmt)} holds up some warps of {actor.group} only; they are replayed together")
-        self._next(joint)
+        joint.blocked |= {number}
+        joint.pick()
 
     def _at(self, actor: Actor, env: Env) -> At:
         grid = tuple((name, place.value.exact) for name, place in env.places.items())
@@ -249,7 +274,6 @@ class Roles(Explorer):
 
     def _end_of_block(self, joint: Joint, number: int, env: Env) -> int | None:
         *outer, level = joint.actors[number].levels
-        joint.stuck = 0
         if level.loop is None:
             joint.actors[number] = replace(joint.actors[number], levels=tuple(outer))
             return None
@@ -365,7 +389,7 @@ class Roles(Explorer):
             value = None if choice == but else (known.low - base, known.exact is not None)
             choices.append((outer(choice), choice in reference, value, known.done))
         choices.sort(key=repr)
-        return (joint.turn, joint.stuck, actors, tuple(choices), self.machine.key(joint.state))
+        return (actors, tuple(choices), self.machine.key(joint.state))
 
     def _skip(self, joint: Joint, level: Level, skips: dict[tuple[object, ...], int]) -> None:
         """In a long loop with known end: leaves out whole cycles once a state recurs in the middle."""

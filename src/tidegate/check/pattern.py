@@ -13,7 +13,6 @@ from math import gcd
 
 import numpy as np
 
-from tidegate.ir import tir
 from tidegate.ir.layout import Coord, Layout, SharedLayout, active_threads, byte_offsets, coordinates
 
 FULL_WARP = 0xFFFFFFFF
@@ -23,7 +22,7 @@ FULL_WARP = 0xFFFFFFFF
 class Shape:
     """What one statement touches in a slot: a register layout laid over a shared layout, its threads counted from warp
     ``first`` on. ``whole_warp``: every lane counts as touching all bytes of its warp (ldmatrix). Without a layout all
-    bytes are touched by lane 0 of ``first`` (``warps`` 0: an elected thread) or by all lanes of ``warps`` warps."""
+    bytes are touched by lane 0 of each of ``warps`` warps: an elected thread, or warps that act as a whole."""
 
     layout: Layout | None
     shared: SharedLayout
@@ -31,7 +30,7 @@ class Shape:
     transposed: bool
     whole_warp: bool
     first: int = 0
-    warps: int = 0
+    warps: int = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +94,7 @@ def pattern(shape: Shape, warps: int) -> Pattern:
 
 def _whole(shape: Shape, warps: int) -> Pattern:
     lanes = np.zeros((1, warps), np.uint32)
-    lanes[0, shape.first : shape.first + max(shape.warps, 1)] = FULL_WARP if shape.warps else 1
+    lanes[0, shape.first : shape.first + shape.warps] = 1
     return Pattern(shape.shared.bytes, _classes(lanes))
 
 

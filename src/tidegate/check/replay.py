@@ -13,9 +13,9 @@ import numpy as np
 from tidegate.check.control import Env
 from tidegate.check.explore import explorer
 from tidegate.check.machine import Machine
+from tidegate.check.pattern import Shape, other_thread, pattern
 from tidegate.check.sites import Group
 from tidegate.check.state import DATA, State
-from tidegate.check.pattern import Shape, other_thread, pattern
 from tidegate.check.verdict import Access, Finding
 from tidegate.check.windows import window_of
 from tidegate.ir import expr as ex

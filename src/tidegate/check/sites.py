@@ -124,7 +124,7 @@ class Sites:
     def _shape(self, slot: tir.Slot, tile: str, kind: str, group: Group) -> Shape:
         shared = self.buffers[slot.buffer].layout
         if kind in ("load", "store", "operand"):
-            warps = group.count if kind == "operand" else 0
+            warps = group.count if kind == "operand" else 1
             return Shape(None, shared, slot.origin, False, False, group.first, warps)
         name = tile.removesuffix("*")
         layout = self.kernel.layout(tir.Name(name)) if kind == "copy" else self._layout(name)

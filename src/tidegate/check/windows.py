@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from itertools import combinations_with_replacement
 from math import gcd, inf
 
-from tidegate.check.sites import Group, everyone, groups
 from tidegate.check.control import Atom, Index, Linear, Reader, single
+from tidegate.check.sites import Group, everyone, groups
 from tidegate.ir import expr as ex
 from tidegate.ir import tir
 from tidegate.ir.layout import Coord, Layout
@@ -44,11 +44,11 @@ def window_of(kernel: tir.Kernel, stmt: tir.Stmt) -> tuple[tir.Window, Layout, b
     """The window of a statement, the layout over it, and whether it is written."""
     match stmt:
         case tir.CpAsync():
-            return stmt.src, kernel.layout(stmt.layout), False
+            return stmt.src, kernel.layout(stmt.layout).with_axes(stmt.src.fixed), False
         case tir.LdGlobal():
-            return stmt.src, kernel.layout(kernel.register(stmt.dst).layout), False
+            return stmt.src, kernel.layout(kernel.register(stmt.dst).layout).with_axes(stmt.src.fixed), False
         case tir.StGlobal():
-            return stmt.dst, kernel.layout(kernel.register(stmt.src).layout), True
+            return stmt.dst, kernel.layout(kernel.register(stmt.src).layout).with_axes(stmt.dst.fixed), True
         case tir.TmaLoad():
             return stmt.src, _one_thread(kernel.buffer(stmt.dst.buffer).shape), False
         case tir.TmaStore():

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from tidegate.check.machine import Machine
-from tidegate.check.state import At, Fault, Log, State, steps
+from tidegate.check.pattern import aligned, other_thread, pattern
 from tidegate.check.phases import title
 from tidegate.check.sites import groups
-from tidegate.check.pattern import aligned, other_thread, pattern
+from tidegate.check.state import At, Fault, Log, State, steps
 from tidegate.check.verdict import Access, Finding, Step
 from tidegate.ir import tir
 from tidegate.ir.text import print_stmt

@@ -168,6 +168,8 @@ def global_access(
 ) -> GlobalAccess:
     param = cx.kernel.param(tir.Name(window.tensor))
     rank = len(param.shape)
+    layout = layout.with_axes(window.fixed)
+    coords = widened(coords, window.fixed)
     if layout.rank != rank:
         raise NotEmittable(
             what=f"a tile of rank {layout.rank} does not fit the tensor {window.tensor} of rank {rank}",
@@ -196,6 +198,14 @@ def global_access(
     whole = last is None or group == 1 or not (cx.divisor(last) % group or cx.divisor(window.origin[-1]) % group)
     others = {a: strides[a] for a in range(rank) if a not in folded}
     return GlobalAccess(values, setup, others, bounded, whole, rank - 1)
+
+
+def widened(coords: tuple[np.ndarray, ...], fixed: tuple[int, ...]) -> tuple[np.ndarray, ...]:
+    """Coordinates with zeros for the axes that the tile does not have."""
+    out = list(coords)
+    for axis in sorted(fixed):
+        out.insert(axis, np.zeros_like(coords[0]))
+    return tuple(out)
 
 
 def _thread_coordinate(cx: Context, layout: Layout, axis: int, hint: str) -> str:

@@ -134,6 +134,14 @@ def symbols(e: Expr) -> Iterator[str]:
         yield from symbols(e.b)
 
 
+def parts(e: Expr) -> Iterator[Expr]:
+    """e and all expressions inside it."""
+    yield e
+    if isinstance(e, Bin):
+        yield from parts(e.a)
+        yield from parts(e.b)
+
+
 def substitute(e: Expr, env: Mapping[str, Expr]) -> Expr:
     """e with names replaced."""
     if isinstance(e, Sym):

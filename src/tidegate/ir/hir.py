@@ -54,11 +54,15 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis of a window: ``size`` elements from ``index * size`` on, of an axis of ``extent``; index None: all."""
+    """One axis of a window: ``size`` elements from ``index * size`` on, of an axis of ``extent``; index None: all.
+
+    ``at`` instead: the single element at that position, and the tile has no such axis.
+    """
 
     index: str | None
     size: int
     extent: Expr
+    at: Expr | None = None
 
 
 @dataclass(frozen=True)
@@ -70,7 +74,7 @@ class Window:
 
     @property
     def shape(self) -> Coord:
-        return tuple(a.size for a in self.axes)
+        return tuple(a.size for a in self.axes if a.at is None)
 
 
 @dataclass(frozen=True)

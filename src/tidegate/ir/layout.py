@@ -86,6 +86,26 @@ class Layout:
             self.replicated,
         )
 
+    def with_axes(self, fixed: Coord) -> Layout:
+        """The layout with axes of one element at the positions ``fixed`` of the result."""
+
+        def widen(values: Coord, fill: int) -> Coord:
+            out = list(values)
+            for axis in sorted(fixed):
+                out.insert(axis, fill)
+            return tuple(out)
+
+        if not fixed:
+            return self
+        return Layout(
+            widen(self.shape, 1),
+            tuple(widen(b, 0) for b in self.reg),
+            tuple(widen(b, 0) for b in self.lane),
+            tuple(widen(b, 0) for b in self.warp),
+            widen(self.rep, 1),
+            self.replicated,
+        )
+
     def reduced(self, axis: int) -> Layout:
         """The layout of what is left when every warp has folded the elements that it holds along ``axis``: one element
         per warp that shares the axis, held by all its lanes."""

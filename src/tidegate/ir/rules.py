@@ -120,9 +120,14 @@ def window_problems(t: Tables, window: tir.Window, tile: Coord, dtype: DType) ->
     if param.dtype != dtype:
         yield f"{param.name!r} holds {param.dtype}, the other side {dtype}"
     rank = len(param.shape)
-    if not len(window.origin) == len(window.bounds) == len(tile) == rank:
+    if not len(window.origin) == len(window.bounds) == len(tile) + len(window.fixed) == rank:
         yield f"a tile {show(tile)} at {len(window.origin)} coordinates does not have the rank {rank} of {param.name!r}"
         return
+    if rank - 1 in window.fixed:
+        yield f"the last axis of {param.name!r} is fixed, but accesses run along it"
+        return
+    for axis in window.fixed:
+        tile = (*tile[:axis], 1, *tile[axis:])
     for axis, (origin, bound, extent) in enumerate(zip(window.origin, window.bounds, param.shape, strict=True)):
         size = constant(t, extent)
         start, stop = constant(t, origin), constant(t, bound)

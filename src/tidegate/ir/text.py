@@ -417,15 +417,17 @@ def _show_slot(slot: tir.Slot) -> str:
 _BOUND_LEVEL = PRECEDENCE["<"] + 1
 
 
-def _read_extent(line: Line, ranks: dict[str, int]) -> tuple[Expr, Expr | None]:
+def _read_extent(line: Line, ranks: dict[str, int]) -> tuple[Expr, Expr | None, bool]:
+    fixed = line.accept("=")
     origin = _read_expr(line, ranks, _BOUND_LEVEL)
-    return origin, _read_expr(line, ranks, _BOUND_LEVEL) if line.accept("<") else None
+    return origin, _read_expr(line, ranks, _BOUND_LEVEL) if line.accept("<") else None, fixed
 
 
 def _read_window(line: Line, ranks: dict[str, int]) -> tir.Window:
     tensor = tir.Name(_read_name(line, ranks))
-    pairs = _read_list(line, _read_extent, ranks)
-    return tir.Window(tensor, tuple(o for o, _ in pairs), tuple(b for _, b in pairs))
+    axes = _read_list(line, _read_extent, ranks)
+    fixed = tuple(i for i, (_, _, alone) in enumerate(axes) if alone)
+    return tir.Window(tensor, tuple(o for o, _, _ in axes), tuple(b for _, b, _ in axes), fixed)
 
 
 def _show_window(window: tir.Window) -> str:
@@ -434,7 +436,8 @@ def _show_window(window: tir.Window) -> str:
         return f"({e})" if loose else str(e)
 
     pairs = zip_longest(window.origin, window.bounds[: len(window.origin)])
-    axes = [tight(o) if b is None else f"{tight(o)} < {tight(b)}" for o, b in pairs]
+    marks = ["=" if i in window.fixed else "" for i in range(len(window.origin))]
+    axes = [m + (tight(o) if b is None else f"{tight(o)} < {tight(b)}") for m, (o, b) in zip(marks, pairs, strict=True)]
     return f"{window.tensor}[{', '.join(axes)}]"
 
 

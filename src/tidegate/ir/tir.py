@@ -75,11 +75,13 @@ class Slot:
 @dataclass(frozen=True)
 class Window:
     """Part of a global tensor from ``origin`` on; where ``bounds`` gives an extent, elements at or beyond it read as
-    zero and are not written. An axis without a bound is proved to be in range."""
+    zero and are not written. An axis without a bound is proved to be in range. The tile has no axis for the ``fixed``
+    ones: it lies at their origin."""
 
     tensor: Name
     origin: tuple[Expr, ...]
     bounds: tuple[Expr | None, ...]
+    fixed: Coord = ()
 
 
 # ---------------------------------------------------------------------------------------------- declarations

@@ -22,7 +22,7 @@ from tidegate.errors import (
 )
 from tidegate.ir import hir
 from tidegate.ir.dtypes import BF16, DTYPES, F16, F32, DType
-from tidegate.ir.expr import Int
+from tidegate.ir.expr import Bin, Expr, Int, Sym, binary, parts
 from tidegate.lang import surface
 from tidegate.lang.scope import Gone, Scope, TileIndex
 from tidegate.lang.source import Source, evaluate, whole
@@ -31,6 +31,9 @@ OPERATORS: dict[type[ast.operator], str] = {ast.Add: "add", ast.Sub: "sub", ast.
 
 F32_LIMIT = 2.0**128 - 2.0**103
 """Numbers from here on round to infinity in f32."""
+
+POSITIONS: dict[type[ast.operator], str] = {ast.Add: "+", ast.Mult: "*", ast.FloorDiv: "/", ast.Mod: "%"}
+"""Operators on integer indices; none of them leaves the non-negative numbers."""
 
 FOLDS = ("sum", "max", "min")
 
@@ -461,6 +464,9 @@ class Expressions:
                     item, f"':' takes the whole axis {number} of {tensor.name}, whose size {extent} is not fixed"
                 )
             return hir.Axis(None, extent.value, extent)
+        at = self.position(item)
+        if at is not None:
+            return self.single(tensor, number, item, at)
         index = self.parse(item) if isinstance(item, ast.Name) else None
         if not isinstance(index, TileIndex):
             self.bad_axis(item, f"axis {number} of {tensor.name} is indexed by {ast.unparse(item)!r}, no tile index")
@@ -470,6 +476,29 @@ class Expressions:
                 f"axis {number} of {tensor.name} has size {extent}, the index {index.name} runs over {index.extent}",
             )
         return hir.Axis(index.name, index.size, extent)
+
+    def position(self, item: ast.expr) -> Expr | None:
+        """An integer index: numbers, tg.range indices, and + * // % of them; None if it is something else."""
+        if isinstance(item, ast.Name) and isinstance(bound := self.scope.bindings.get(item.id), TileIndex):
+            return Sym(bound.name) if bound.integer else None
+        if isinstance(item, ast.BinOp) and type(item.op) in POSITIONS:
+            a, b = self.position(item.left), self.position(item.right)
+            return None if a is None or b is None else binary(POSITIONS[type(item.op)], a, b)
+        if isinstance(item, ast.Slice) or not self.static(item):
+            return None
+        value = whole(evaluate(self.source, item, self.scope.constants()))
+        return None if value is None else Int(value)
+
+    def single(self, tensor: hir.Tensor, number: int, item: ast.expr, at: Expr) -> hir.Axis:
+        """One position of an axis, which the tile then does not have."""
+        extent = tensor.shape[number]
+        if number == len(tensor.shape) - 1:
+            self.bad_axis(item, f"the last axis of {tensor.name} is indexed by an integer, but accesses run along it")
+        if isinstance(at, Int) and not (at.value >= 0 and (not isinstance(extent, Int) or at.value < extent.value)):
+            self.bad_axis(item, f"axis {number} of {tensor.name} has size {extent}, the index is {at}")
+        if any(isinstance(e, Bin) and e.op in ("/", "%") and e.b == Int(0) for e in parts(at)):
+            self.bad_axis(item, f"{ast.unparse(item)!r} divides by 0")
+        return hir.Axis(None, 1, extent, at)
 
     def bad_axis(self, item: ast.expr, what: str) -> NoReturn:
         raise WindowMismatch(

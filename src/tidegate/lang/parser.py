@@ -265,16 +265,25 @@ class _Parser:
         function = self.expressions.function(node.iter) if isinstance(node.iter, ast.Call) else None
         if isinstance(node.iter, ast.Call) and function is surface.grid:
             self.grid(node, node.iter)
-        elif isinstance(node.iter, ast.Call) and function is surface.tiles:
+        elif isinstance(node.iter, ast.Call) and function in (surface.tiles, surface.range):
             if not isinstance(node.target, ast.Name):
-                raise BadLoop(span, what="tg.tiles gives one index", advice="write: for k in tg.tiles(...):")
-            self.tile_loop(node, node.target.id, *self.tiles(node.iter))
+                raise BadLoop(
+                    span, what=f"tg.{function.__name__} gives one index", advice="write: for k in tg.tiles(...):"
+                )
+            self.tile_loop(node, self.axis(node.iter, node.target.id))
         else:
             raise BadLoop(
                 span,
                 what=f"a loop over {ast.unparse(node.iter)!r}",
-                advice="loop over tg.grid(tg.tiles(...), ...) or tg.tiles(extent, size)",
+                advice="loop over tg.grid(tg.tiles(...), ...), tg.tiles(extent, size) or tg.range(extent)",
             )
+
+    def axis(self, call: ast.Call, name: str) -> TileIndex:
+        """The index that a tg.tiles(...) or tg.range(...) call stands for."""
+        if self.expressions.function(call) is surface.range:
+            (extent,) = self.expressions.arguments(call, ("extent",))
+            return TileIndex(name, self.extent(extent), 1, integer=True)
+        return TileIndex(name, *self.tiles(call))
 
     def tiles(self, call: ast.Call) -> tuple[Expr, int]:
         """Extent and tile size of a tg.tiles(...) call."""
@@ -329,18 +338,21 @@ class _Parser:
             )
         axes = []
         for name, item in zip(names, call.args, strict=True):
-            if not isinstance(item, ast.Call) or self.expressions.function(item) is not surface.tiles:
+            if not isinstance(item, ast.Call) or self.expressions.function(item) not in (surface.tiles, surface.range):
                 raise BadLoop(
-                    self.source.span(item), what="tg.grid takes tg.tiles(...)", advice="name an extent and a size"
+                    self.source.span(item),
+                    what="tg.grid takes tg.tiles(...) and tg.range(...)",
+                    advice="name an extent and a size",
                 )
-            extent, size = self.tiles(item)
-            self.bind_index(node, name, extent, size)
-            axes.append(hir.GridAxis(name, extent, size))
+            index = self.axis(item, name)
+            self.bind_index(node, index)
+            axes.append(hir.GridAxis(name, index.extent, index.size))
         self.scope.grid = tuple(axes)
         self.scope.outer = frozenset(self.scope.bindings)
         self.block(node.body)
 
-    def bind_index(self, node: ast.For, name: str, extent: Expr, size: int) -> None:
+    def bind_index(self, node: ast.For, index: TileIndex) -> None:
+        name = index.name
         old = self.scope.bindings.get(name)
         if name in self.dims or (old is not None and not isinstance(old, Gone)):
             raise BadLoop(
@@ -352,12 +364,12 @@ class _Parser:
                 what=f"an index cannot be named {name!r}",
                 advice=f"use an ASCII identifier other than {', '.join(sorted(RESERVED))}",
             )
-        self.scope.bindings[name] = TileIndex(name, extent, size)
+        self.scope.bindings[name] = index
 
-    def tile_loop(self, node: ast.For, name: str, extent: Expr, size: int) -> None:
+    def tile_loop(self, node: ast.For, index: TileIndex) -> None:
         scope = self.scope
         before = dict(scope.bindings)
-        self.bind_index(node, name, extent, size)
+        self.bind_index(node, index)
         assigned = {
             n.id for s in node.body for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
         }
@@ -377,7 +389,8 @@ class _Parser:
         for n in scope.bindings.keys() - before.keys():
             scope.bindings[n] = Gone("it is made inside a loop, which may run zero times")
         scope.bindings.update({c.after.name: c.after for c in carried})
-        scope.ops.append(hir.Loop(loop_id, name, extent, size, tuple(carried), tuple(body), self.source.span(node)))
+        span = self.source.span(node)
+        scope.ops.append(hir.Loop(loop_id, index.name, index.extent, index.size, tuple(carried), tuple(body), span))
 
     def carry(self, node: ast.For, name: str, initial: hir.Value, inside: hir.Value, yielded: Any) -> hir.Carried:
         if not isinstance(yielded, hir.Value) or (yielded.dtype, yielded.shape) != (initial.dtype, initial.shape):
@@ -427,7 +440,7 @@ def _check_outputs(program: hir.Program) -> None:
             raise NeverWritten(tensor.span, tensor=tensor.name)
     _same_axes(program, stores)
     for store in stores:
-        indices = {a.index for a in store.window.axes}
+        indices = {a.index if a.at is None else str(a.at) for a in store.window.axes}
         for axis in program.grid:
             alone = isinstance(axis.extent, Int) and axis.extent.value <= axis.size
             if axis.index not in indices and not alone:

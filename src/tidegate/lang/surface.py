@@ -70,6 +70,14 @@ def tiles(extent: str | int, size: int) -> Any:
     _kernel_only("tiles")
 
 
+def range(extent: str | int) -> Any:
+    """``for h in tg.range("H"):`` the positions of a dimension, in order; also as an axis of tg.grid.
+
+    The index is an integer: ``a[h, m, :]`` has no axis for it, and it may be computed with: ``k[h // GROUP, j, :]``.
+    """
+    _kernel_only("range")
+
+
 def load(window: Any, *, by: Any = None, stages: int = 1, to: str | None = None) -> Any:
     """The tile under ``window``, e.g. ``tg.load(a[m, k], by=cuda.cp_async(), stages=3)``.
 

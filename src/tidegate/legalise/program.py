@@ -71,6 +71,8 @@ class _Legaliser:
     def __post_init__(self) -> None:
         program = self.program
         indices = {a.index for a in program.grid} | {n.index for n in hir.walk(program.body) if isinstance(n, hir.Loop)}
+        self.extents = {a.index: a.extent for a in program.grid if a.size == 1}
+        self.extents |= {n.index: n.extent for n in hir.walk(program.body) if isinstance(n, hir.Loop) and n.size == 1}
         self.build = Builder(program.warps, {t.name for t in program.tensors} | set(program.dims) | indices)
         self.multiples = {d: dict(program.multiples).get(d, DEFAULT_MULTIPLE) for d in program.dims}
         self.multiples.update(dict(program.sizes))
@@ -165,17 +167,26 @@ class _Legaliser:
 
     def window(self, window: hir.Window) -> tir.Window:
         """Origins in elements; a bound wherever the last tile may reach beyond the tensor."""
-        origin = tuple(mul(Sym(a.index), a.size) if a.index else Int(0) for a in window.axes)
+        origin = tuple(a.at or (mul(Sym(a.index), a.size) if a.index else Int(0)) for a in window.axes)
         bounds = tuple(self.bound(a) for a in window.axes)
-        return tir.Window(tir.Name(window.tensor), origin, bounds)
+        fixed = tuple(i for i, a in enumerate(window.axes) if a.at is not None)
+        return tir.Window(tir.Name(window.tensor), origin, bounds, fixed)
 
     def bound(self, axis: hir.Axis) -> Expr | None:
+        if axis.at is not None:
+            return None if self.within(axis.at, axis.extent) else axis.extent
         if axis.index is None:
             return None
         if self.divisor(axis.extent) % axis.size:
             return axis.extent
         self.rely(axis.extent, axis.size)
         return None
+
+    def within(self, at: Expr, extent: Expr) -> bool:
+        """Is a single position surely inside its axis?"""
+        if isinstance(at, Int):
+            return isinstance(extent, Int) and at.value < extent.value
+        return isinstance(at, Sym) and self.extents.get(at.name) == extent
 
     # -------------------------------------------------------------------------------------- schedule legality
 

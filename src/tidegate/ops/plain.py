@@ -179,10 +179,17 @@ class _Machine:
     def no_error(self, shape: tuple[int, ...]) -> np.ndarray | None:
         return np.zeros(shape) if self.bounds else None
 
-    def place(self, window: hir.Window, indices: dict[str, int]) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
-        """Slices of the tensor and of the tile: the part of the window that lies inside."""
-        inside, part = [], []
+    def place(self, window: hir.Window, indices: dict[str, int]) -> tuple[tuple[slice | int, ...], tuple[slice, ...]]:
+        """Index of the tensor and slices of the tile: the part of the window that lies inside."""
+        inside: list[slice | int] = []
+        part = []
         for axis in window.axes:
+            if axis.at is not None:
+                at = evaluate(axis.at, {**self.sizes, **indices})
+                if at >= evaluate(axis.extent, self.sizes):
+                    return (slice(0, 0),) * len(window.axes), (slice(0, 0),) * len(window.shape)
+                inside.append(at)
+                continue
             start = indices[axis.index] * axis.size if axis.index else 0
             stop = min(start + axis.size, evaluate(axis.extent, self.sizes))
             inside.append(slice(start, max(stop, start)))
@@ -192,12 +199,15 @@ class _Machine:
     def load(self, op: hir.Load, indices: dict[str, int]) -> None:
         inside, part = self.place(op.window, indices)
         tile = np.zeros(op.result.shape, op.result.dtype.numpy)
-        tile[part] = self.arrays[op.window.tensor][inside]
+        if tile[part].size:
+            tile[part] = self.arrays[op.window.tensor][inside]
         self.set(op.result, tile, self.no_error(tile.shape))
 
     def store(self, op: hir.Store, indices: dict[str, int]) -> None:
         inside, part = self.place(op.window, indices)
         data, error = self.get(op.value)
+        if not data[part].size:
+            return
         self.arrays[op.window.tensor][inside] = data[part]
         if error is not None:
             self.errors[op.window.tensor][inside] = error[part]

@@ -98,7 +98,7 @@ class Program:
                 threads = Threads(None, step.elected)
                 return global_access(self.kernel, stmt, window, shape, tile, extents, threads, 1)
             assert isinstance(stmt, (tir.CpAsync, tir.LdGlobal, tir.StGlobal))
-            layout = self._layout(stmt)
+            layout = self._layout(stmt).with_axes(window.fixed)
             threads = holders(self.kernel, layout, first_thread(layout, step.warps))
             tile = coordinates(layout)
             return global_access(self.kernel, stmt, window, shape, tile, layout.shape, threads, stmt.bytes)
