@@ -181,14 +181,17 @@ SECTIONS: dict[str, Callable[[int], Iterator[Row]]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("sections", nargs="*", choices=[*SECTIONS, []], default=list(SECTIONS))
+    parser.add_argument("sections", nargs="*", help=", ".join(SECTIONS))
     parser.add_argument("--repeat", type=int, default=20)
     options = parser.parse_args()
+    unknown = set(options.sections) - set(SECTIONS)
+    if unknown:
+        parser.error(f"no section {', '.join(sorted(unknown))}")
     import torch
 
     import tidegate
 
-    found = [row for name in options.sections for row in SECTIONS[name](options.repeat)]
+    found = [row for name in options.sections or SECTIONS for row in SECTIONS[name](options.repeat)]
     print(f"{clocks()}; torch {torch.__version__}, CUDA {torch.version.cuda}, tidegate {tidegate.__version__}")
     print(f"{'case':<26} {'what':<24} {'ms':>9} {'spread':>8} {'rate':>9} {'unit':<8} {'rel. diff':>9}")
     for r in found:
