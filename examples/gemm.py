@@ -40,8 +40,8 @@ def gemm_v2(
     *,
     BM=128,
     BN=128,
-    BK=32,
-    STAGES=4,
+    BK=64,
+    STAGES=3,
 ):
     """A ring: copies run STAGES - 1 trips ahead of the tensor cores, with one barrier per trip."""
     for m, n in tg.grid(tg.tiles("M", BM), tg.tiles("N", BN)):

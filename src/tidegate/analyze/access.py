@@ -29,7 +29,7 @@ class Touch:
 @dataclass(frozen=True, eq=False)
 class Access:
     """One step's access. ``place`` is a ring, or a tensor for stores to global memory (then ``touch`` is None: only
-    equal windows with equal layouts are known to be thread-private)."""
+    stores of one layout are known to be thread-private)."""
 
     step: legal.Step
     place: str

@@ -204,7 +204,7 @@ def _complete(m: Machine, state: State, stmt: tir.Stmt, at: At, group: Group, sl
         remedy = "a rendezvous of all waiting threads between their wait and the arrival, or an arrival of each"
         raise Fault("phase lead", stmt, at, state=state, group=group, detail=detail, remedy=remedy, since=since)
     column = m.frame.slot_column(slot)
-    state.acc[slot, :, column] = state.now
+    state.acc[slot, DATA, column] = state.acc[slot, CAUSE, column] = state.now  # a landed cp.async is no proxy fence
     state.rel[slot] = state.acc[slot]
     state.acc[slot] = 0
     state.phase[slot] += 1

@@ -107,7 +107,7 @@ def reason(protected: Sequence[Dependence], lines: Mapping[str, int]) -> str:
                     sinks=_lines(lines[d.sink] for d in mine),
                 )
             )
-    return "; ".join(parts)
+    return "; ".join(parts) or "no copy is on its way when the kernel ends"
 
 
 def _lines(numbers: Iterable[int]) -> str:
