@@ -20,6 +20,7 @@ from tidegate.check.sites import Group
 from tidegate.check.state import At, Fault, Log, State
 from tidegate.ir import tir
 from tidegate.ir.expr import Expr
+from tidegate.ir.text import print_stmt
 
 MAX_STEPS = 200_000
 """Statements executed in one check."""
@@ -195,6 +196,8 @@ class Explorer:
                     raise Exhausted(f"more than {MAX_STEPS} steps without reaching a fixed point")
                 for state in states:
                     if not self.machine.step(state, stmt, at):
+                        if isinstance(stmt, tir.BarSync) and len(stmt.warps) < self.kernel.warps:
+                            raise Undecided(f"{print_stmt(stmt)} holds up some warps only; all are replayed together")
                         raise Fault("deadlock", stmt, at, state=state, group=self.machine.everyone)
         return states
 

@@ -220,6 +220,7 @@ def merge_ids(kernel: tir.Kernel) -> Mutants:
     body = tir.walk(kernel.body)
     ids = sorted({s.barrier for s in body if isinstance(s, (tir.BarSync, tir.BarArrive))})
     for one, two in combinations(ids, 2):
+
         def edit(stmt: tir.Stmt, one: int = one, two: int = two) -> Body:
             if isinstance(stmt, (tir.BarSync, tir.BarArrive)) and stmt.barrier == two:
                 return (replace(stmt, barrier=one),)
@@ -267,8 +268,9 @@ def hoist_load(kernel: tir.Kernel) -> Mutants:
         if path[-1] and isinstance(rw.at(kernel.body, before), tir.Sync):
             previous = rw.at(kernel.body, before)
             assert previous is not None
-            yield f"{rw.name(stmt, path)} before {rw.name(previous, before)}", rw.put(
-                rw.put(kernel, path, previous), before, stmt
+            yield (
+                f"{rw.name(stmt, path)} before {rw.name(previous, before)}",
+                rw.put(rw.put(kernel, path, previous), before, stmt),
             )
 
 

@@ -116,8 +116,8 @@ class Expressions:
             root = root.value
         if not isinstance(root, ast.Name) or self.scope.dynamic(root.id):
             return None
-        names = {**self.source.names, **self.scope.constants()}
-        target = names.get(root.id)
+        bound = self.scope.bindings
+        target = bound[root.id] if root.id in bound else self.source.names.get(root.id)
         for attribute in _attributes(node.func):
             target = getattr(target, attribute, None)
         return target if callable(target) and getattr(target, "__module__", "") == surface.__name__ else None

@@ -32,6 +32,7 @@ class Kernel:
         self.name = function.__name__
         self.warps = warps
         self.launches: dict[Any, Any] = {}
+        self.compiled: dict[Any, Any] = {}
 
     def __repr__(self) -> str:
         return f"<tidegate kernel {self.name}>"
@@ -135,7 +136,14 @@ class Kernel:
         from tidegate.runtime.compiled import compile_program
 
         multiples = given.pop("multiples", None)
-        return compile_program(self.program(multiples, **given), target, plan, share)
+        program = self.program(multiples, **given)
+        by_name = all(x is None or isinstance(x, str) for x in (target, plan))
+        if not by_name or (plan and plan.endswith(".json")) or not isinstance(share, bool):
+            return compile_program(program, target, plan, share)
+        key = (program, target, plan, share)  # equal requests share one result and what it has made so far
+        if key not in self.compiled:
+            self.compiled[key] = compile_program(program, target, plan, share)
+        return self.compiled[key]
 
     def smem(self, target: str | None = None, **given: Any) -> Any:
         """The shared memory report, in milliseconds and without compiling: bytes per buffer, peak, and the largest

@@ -27,7 +27,7 @@ class Source:
     lines: tuple[str, ...]
     first_line: int
     tree: ast.FunctionDef
-    names: Mapping[str, Any]
+    names: ChainMap[str, Any]
 
     def span(self, node: ast.AST) -> Span:
         """The place of a node in the author's file."""
@@ -77,7 +77,7 @@ def read(function: Callable[..., Any]) -> Source:
     return Source(name, file, lines, first, tree, _names(function))
 
 
-def _names(function: Callable[..., Any]) -> Mapping[str, Any]:
+def _names(function: Callable[..., Any]) -> ChainMap[str, Any]:
     """A live view of what the function's body can see: enclosing functions, the module, builtins."""
     closure = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
@@ -180,7 +180,9 @@ def evaluate(source: Source, node: ast.expr, constants: Mapping[str, Any]) -> An
     """The compile-time value of an expression; raises UnknownName or CompileTimeFailure at its place."""
     try:
         code = compile(ast.fix_missing_locations(ast.Expression(node)), source.file, "eval")
-        return eval(code, {**source.names, **constants})
+        visible = ChainMap(dict(constants), *source.names.maps)
+        used = (n.id for n in ast.walk(node) if isinstance(n, ast.Name))
+        return eval(code, {name: visible[name] for name in used if name in visible})
     except TidegateError as error:
         raise type(error)(source.span(node), error.related, **error.fields) from None
     except NameError as error:
