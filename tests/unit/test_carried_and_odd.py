@@ -207,3 +207,12 @@ o[:, :] = tg.load(a[:, :])
 """
     outcome = judge(program('a: tg.Tensor[2, 64, "f32"]; o: tg.Out[2, 64, "f32"]', text))
     assert OverlappingWrites.__name__ in outcome.refusal
+
+
+def test_stores_along_different_axes_of_one_output_are_refused() -> None:
+    text = """
+o[1, :, :] = tg.load(a[1, :, :])
+o[:, 2, :] = tg.load(a[2, :, :]) * 2.0
+"""
+    outcome = judge(program('a: tg.Tensor[8, 8, 16, "f32"]; o: tg.Out[8, 8, 16, "f32"]', text, warps=2))
+    assert OverlappingWrites.__name__ in outcome.refusal

@@ -121,14 +121,14 @@ def joint(scopes: Iterable[Scope]) -> Scope | None:
 
 
 def _global_scope(program: legal.LegalProgram, u: Access, v: Access) -> Scope | None:
-    """Stores to one tensor. Windows begin at multiples of their shape, so with one layout they coincide, each element
-    with one thread, or are disjoint; anything else is taken to collide."""
+    """Stores to one tensor. Windows begin at multiples of their shape, so along the same axes and with one layout they
+    coincide, each element with one thread, or are disjoint; anything else is taken to collide."""
     if u.place != v.place:
         return None
     first, second = u.step.instr, v.step.instr
     assert isinstance(first, tir.StGlobal)  # only stores to global memory have no touch
     assert isinstance(second, tir.StGlobal)
-    if layout_of(program, first) == layout_of(program, second):
+    if first.dst.fixed == second.dst.fixed and layout_of(program, first) == layout_of(program, second):
         return PRIVATE
     return Scope(program.warps == 1, frozenset(range(program.warps)))
 

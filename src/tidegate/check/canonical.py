@@ -27,11 +27,12 @@ class Canonical:
         self.pair_site = np.array([n for n, _ in pairs], np.int64)
         self.pair_class = np.array([c for _, c in pairs], np.int64)
         self.components = _components(kernel)
+        self.depths = {str(c.name): c.depth for c in kernel.cursors}
         self.flips = not any(isinstance(s, tir.BarrierInvalidate) for s in tir.walk(kernel.body))
 
     def _touched(self, site: int) -> np.ndarray:
-        found: np.ndarray = self.sites.meet(site, site).together.any(axis=0)
-        return found
+        found = self.sites.meet(site, site).together.any(axis=0)
+        return np.asarray(found)
 
     def key(self, state: State) -> bytes:
         column, time = self._thresholds(state)
@@ -85,11 +86,11 @@ class Canonical:
 
     def _parities(self, state: State) -> tuple[object, ...]:
         out: list[object] = []
-        depths = self.sites.depths
+        turn: dict[str, int] = {str(name): count for name, count in state.cursors.items()}
         for cursors, slots in self.components:
-            parity = [state.cursors[c] // depths[c] for c in cursors]
+            parity = [turn[c] // self.depths[c] for c in cursors]
             flip = parity[0] if cursors and self.flips else 0
-            out.append(tuple(state.cursors[c] % depths[c] for c in cursors))
+            out.append(tuple(turn[c] % self.depths[c] for c in cursors))
             out.append(tuple(p ^ flip for p in parity))
             out.append(tuple(int(state.phase[s]) % 2 ^ flip if state.completed[s] >= 0 else 2 for s in slots))
         return tuple(out)
@@ -97,7 +98,8 @@ class Canonical:
 
 def _components(kernel: tir.Kernel) -> list[tuple[tuple[str, ...], tuple[int, ...]]]:
     """Cursors and slots of mbarriers that instructions connect."""
-    parent: dict[str, str] = {c.name: c.name for c in kernel.cursors} | {b.name: b.name for b in kernel.barriers}
+    names: list[str] = [*(c.name for c in kernel.cursors), *(b.name for b in kernel.barriers)]
+    parent = {name: name for name in names}
 
     def root(name: str) -> str:
         while parent[name] != name:

@@ -1,9 +1,10 @@
 """Kernels with roles: several groups of warps with program counters of their own, for all trip counts at once.
 
 One schedule decides, because the order of events does not depend on timing (docs/checking.md, "Roles"): an actor runs
-until it has to wait or begins another iteration, then the one that is behind. Loop indices are exact. A size that is unknown and large is chosen lazily: as
-long as no condition depends on it, it is only known to be at least so much; a condition that does splits the run.
-States that differ in the position within a loop alone are one state: indices are compared relative to each other.
+until it has to wait or begins another iteration, then the one that is behind. Loop indices are exact. A size that is
+unknown and large is chosen lazily: as long as no condition depends on it, it is only known to be at least so much; a
+condition that does splits the run. States that differ in the position within a loop alone are one state: indices are
+compared relative to each other.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ from tidegate.check.state import At, Fault, Log, State
 from tidegate.ir import expr as ex
 from tidegate.ir import tir
 from tidegate.ir.text import print_stmt
+
+ARRIVALS = (tir.BarrierArrive, tir.BarrierExpect, tir.CpArrive, tir.BarArrive)
 
 MAX_SPLIT = 64
 """Values into which one condition may split an unknown size."""
@@ -122,8 +125,16 @@ class Roles(Explorer):
             if name not in env.places:
                 env = env.at(name, Place(exactly(value), ANY, value % self.period, Linear(0)))
         states = [self.machine.start()]
-        for segment in segments(self.kernel):
-            states = self._segment(segment, states, env)
+        parts = list(segments(self.kernel))
+        for number, segment in enumerate(parts):
+            later = [s for part in parts[number + 1 :] for body in part.values() for s in tir.walk(body)]
+            try:
+                states = self._segment(segment, states, env)
+            except Fault as fault:
+                if fault.kind == "deadlock" and any(isinstance(s, ARRIVALS) for s in later):
+                    why = "some warps wait for arrivals that may come from statements after the roles"
+                    raise Undecided(why) from fault
+                raise
         for state in states:
             self.machine.finish(state)
         return len(states)
@@ -361,9 +372,10 @@ class Roles(Explorer):
         for choice, known in joint.choices.items():
             sharing = {n for n, a in enumerate(joint.actors) if choice[:2] in self.loops[a.group.name]}
             inside = [(n, x) for n in sharing for x in joint.actors[n].levels if x.choice == choice]
-            if inside and {n for n, _ in inside} | known.done == sharing:
-                if all(x.loop is not None and x.index - x.start >= self._edges(x.loop.index)[0] for _, x in inside):
-                    found[choice] = min(x.index for _, x in inside)
+            if not inside or {n for n, _ in inside} | known.done != sharing:
+                continue
+            if all(x.loop is not None and x.index - x.start >= self._edges(x.loop.index)[0] for _, x in inside):
+                found[choice] = min(x.index for _, x in inside)
         return found
 
     def _key(self, joint: Joint, but: ChoiceId | None = None) -> tuple[object, ...]:

@@ -246,7 +246,7 @@ class Machine:
         return True
 
     def _registers(self, state: State, stmt: tir.Stmt, at: At, group: Group) -> None:
-        """Registers of a wgmma in flight are out of bounds for others, and other writes need a fence before the next."""
+        """Registers of a wgmma in flight are out of bounds for others; other writes need a fence before the next."""
         if isinstance(stmt, (tir.Wgmma, tir.Sync, tir.For, tir.If)):
             return
         for how in ("reads", "writes"):

@@ -13,11 +13,18 @@ from itertools import combinations
 from tidegate.check import rewrite as rw
 from tidegate.check.rewrite import Body, Path
 from tidegate.ir import tir
-from tidegate.ir.expr import Bin, Expr, Int, add
+from tidegate.ir.expr import Bin, Expr, Int, Sym, add
 
 Mutants = Iterator[tuple[str, tir.Kernel]]
 
 GUARDED = (tir.CpAsync, tir.BarrierArrive, tir.BarrierExpect, tir.TmaLoad, tir.CpArrive)
+
+
+ORDERS = (
+    tir.CpWait, tir.BulkWait, tir.WgmmaWait, tir.BarrierWait, tir.SyncBlock, tir.BarSync, tir.SyncWarp, tir.FenceAsync,
+    tir.WgmmaFence,
+)  # fmt: skip
+"""What an access may rely on that stands right before it."""
 
 
 @dataclass(frozen=True)
@@ -76,10 +83,12 @@ def wait_less(kernel: tir.Kernel) -> Mutants:
 
 def swap_commit_and_wait(kernel: tir.Kernel) -> Mutants:
     """A commit and the wait that follows it in one block change places."""
-    pairs = {tir.CpCommit: tir.CpWait, tir.BulkCommit: tir.BulkWait, tir.WgmmaCommit: tir.WgmmaWait}
+    pairs = (
+        (tir.CpCommit, tir.CpWait), (tir.BulkCommit, tir.BulkWait), (tir.WgmmaCommit, tir.WgmmaWait),
+    )  # fmt: skip
     found = dict(rw.places(kernel.body))
     for path, stmt in found.items():
-        wait = pairs.get(type(stmt))
+        wait = next((w for commit, w in pairs if isinstance(stmt, commit)), None)
         later = [p for p, s in found.items() if wait and isinstance(s, wait) and p[:-1] == path[:-1] and p > path]
         if later:
             yield (
@@ -101,7 +110,7 @@ def wait_by_others(kernel: tir.Kernel) -> Mutants:
 
 
 def fewer_stages(kernel: tir.Kernel) -> Mutants:
-    """The bytes of a ring are one slot less: its last slot is the first again. Barriers stay as they are."""
+    """A ring has one slot less. Where its cursors count phases too, all its slots become one and the phases stay."""
     for buffer in kernel.buffers:
         if buffer.stages < 2:
             continue
@@ -109,7 +118,7 @@ def fewer_stages(kernel: tir.Kernel) -> Mutants:
         cursors = {s.cursor for stmt in tir.walk(kernel.body) for s in rw.slots(stmt) if s.buffer == buffer.name}
         used = {getattr(s, "cursor", None) for s in tir.walk(kernel.body) if hasattr(s, "barrier")}
         if cursors & used:  # the cursors count phases too: the slots themselves move together
-            yield f"{depth} stages for {buffer.name}", rw.overlapping(kernel, buffer)
+            yield f"{depth} stages for {buffer.name}", rw.one_slot(kernel, buffer)
         else:
             yield f"{depth} stages for {buffer.name}", rw.shorter(kernel, buffer, cursors)
 
@@ -254,7 +263,7 @@ def end_at_issue(kernel: tir.Kernel) -> Mutants:
     kinds = ((tir.CpAsync, tir.CpWait), (tir.TmaStore, tir.BulkWait), (tir.Wgmma, tir.WgmmaWait))
     for issue, wait in kinds:
         if any(isinstance(s, issue) for s in tir.walk(kernel.body)):
-            changed = rw.mapped(kernel.body, lambda s, wait=wait: () if isinstance(s, wait) else (s,))
+            changed = rw.without(kernel.body, wait)
             if changed != kernel.body:
                 yield f"no {wait.__name__} at all", replace(kernel, body=changed)
 
@@ -265,7 +274,7 @@ def hoist_load(kernel: tir.Kernel) -> Mutants:
         if not isinstance(stmt, (tir.LdShared, tir.LdMatrix, tir.Wgmma, tir.TmaStore)):
             continue
         before: Path = (*path[:-1], path[-1] - 1)
-        if path[-1] and isinstance(rw.at(kernel.body, before), tir.Sync):
+        if path[-1] and isinstance(rw.at(kernel.body, before), ORDERS):
             previous = rw.at(kernel.body, before)
             assert previous is not None
             yield (
@@ -287,14 +296,8 @@ def skip_arrival(kernel: tir.Kernel) -> Mutants:
                 )
         loop = rw.at(kernel.body, path[:-1]) if len(path) > 1 else None
         if isinstance(stmt, (tir.BarrierArrive, tir.BarrierExpect, tir.CpArrive)) and isinstance(loop, tir.For):
-            guard = tir.If(Bin("<", loop.start, tir_index(loop)), (stmt,))
+            guard = tir.If(Bin("<", loop.start, Sym(loop.index)), (stmt,))
             yield f"not in the first iteration: {rw.name(stmt, path)}", rw.put(kernel, path, guard)
-
-
-def tir_index(loop: tir.For) -> Expr:
-    from tidegate.ir.expr import Sym
-
-    return Sym(loop.index)
 
 
 OPERATORS: tuple[Operator, ...] = (

@@ -58,6 +58,11 @@ def _barrier(kernel: tir.Kernel, stmt: tir.Stmt, group: Group) -> Iterator[tuple
             " ever",
             f"bar_sync with a number of its own among warps {ranks}, or the barrier outside the role",
         )
+    if isinstance(stmt, tir.BarArrive):
+        same = {s.count for s in tir.walk(kernel.body) if isinstance(s, tir.BarArrive) and s.barrier == stmt.barrier}
+        if len(same) > 1:
+            counts = " and ".join(map(str, sorted(same)))
+            yield f"barrier {stmt.barrier} is said to have {counts} threads", "one count for all uses of a barrier"
     if isinstance(stmt, (tir.BarSync, tir.BarArrive)) and (out := [w for w in stmt.warps if w not in inside]):
         yield (
             f"warps {', '.join(map(str, out))} are named and do not belong to {group}, so they never come",

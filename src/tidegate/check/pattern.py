@@ -35,7 +35,7 @@ class Shape:
 
 @dataclass(frozen=True, eq=False)
 class Pattern:
-    """``lanes``: uint32 [granules, classes], bit l of entry (g, c) says that lane l of warp c // 2, which is of class c,
+    """``lanes``: uint32 [granules, classes], bit l of entry (g, c) says that lane l of warp c // 2, one of class c,
     touches granule g; a granule is ``unit`` bytes, granule 0 begins at the slot's first byte."""
 
     unit: int

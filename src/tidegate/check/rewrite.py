@@ -74,6 +74,11 @@ def mapped(body: Body, edit: Edit) -> Body:
     return tuple(out)
 
 
+def without(body: Body, kind: type[tir.Stmt]) -> Body:
+    """The body without statements of one kind."""
+    return mapped(body, lambda stmt: () if isinstance(stmt, kind) else (stmt,))
+
+
 def slots(stmt: tir.Stmt) -> list[tir.Slot]:
     return [v for v in vars(stmt).values() if isinstance(v, tir.Slot)]
 
@@ -82,9 +87,8 @@ def at_offset(kernel: tir.Kernel, buffer: tir.Buffer, offset: int) -> tir.Kernel
     return replace(kernel, buffers=tuple(replace(b, offset=offset) if b is buffer else b for b in kernel.buffers))
 
 
-def overlapping(kernel: tir.Kernel, buffer: tir.Buffer) -> tir.Kernel:
-    """A second buffer on the bytes of the ring's first slot takes the place of nothing: the stride is zeroed instead, so
-    that all slots are one."""
+def one_slot(kernel: tir.Kernel, buffer: tir.Buffer) -> tir.Kernel:
+    """All slots of a ring are its first one; barriers and cursors stay as they are."""
     single = tuple(replace(b, stages=1) if b is buffer else b for b in kernel.buffers)
     return replace(kernel, buffers=single, body=_single(kernel.body, buffer.name))
 

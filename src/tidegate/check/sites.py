@@ -14,7 +14,7 @@ import numpy as np
 
 from tidegate.check.pattern import Meeting, Shape, meeting
 from tidegate.ir import tir
-from tidegate.ir.layout import SharedLayout
+from tidegate.ir.layout import Layout, SharedLayout
 
 COPY, BULK, WGMMA = 0, 1, 2
 """Families of groups that a thread commits and waits for; each has its own counter."""
@@ -84,10 +84,8 @@ class Rivals:
     numbers: np.ndarray
     crossing: np.ndarray
     together: np.ndarray
-    generic: np.ndarray
-    """Of these, those that need a proxy fence before this site."""
-    trusted: np.ndarray
-    """Pairs that a switch exempts from the fence."""
+    generic: np.ndarray  # rivals that need a proxy fence before this site
+    trusted: np.ndarray  # of these, those that a switch exempts
 
 
 class Sites:
@@ -113,7 +111,7 @@ class Sites:
     def _declare(self, key: Key, group: Group) -> None:
         if key in self.of:
             return
-        slot, tile, kind, first = key
+        slot, tile, kind, _ = key
         buffer = self.buffers[slot.buffer]
         shape = self._shape(slot, tile, kind, group)
         count = self.depths[slot.cursor] if slot.cursor is not None else 1
@@ -130,7 +128,7 @@ class Sites:
         layout = self.kernel.layout(tir.Name(name)) if kind == "copy" else self._layout(name)
         return Shape(layout, shared, slot.origin, slot.transposed, tile.endswith("*"), group.first)
 
-    def _layout(self, register: str):  # type: ignore[no-untyped-def]
+    def _layout(self, register: str) -> Layout:
         return self.kernel.layout(self.kernel.register(tir.Name(register)).layout)
 
     def _barrier(self, barrier: tir.Mbarrier) -> None:

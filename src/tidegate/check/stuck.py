@@ -22,7 +22,7 @@ def deadlock(machine: Machine, fault: Fault) -> tuple[Finding, tuple[Step, ...]]
     assert state is not None
     assert fault.stmt is not None
     name = fault.group.name if fault.group else ""
-    waiting = fault.waiting or (Log(fault.stmt, fault.at, state.now, None, 0, name),)
+    waiting = fault.waiting = fault.waiting or (Log(fault.stmt, fault.at, state.now, None, 0, name),)
     lines = [_waits(machine, state, log, waiting) for log in waiting]
     first = event(machine, waiting[0])
     second = event(machine, waiting[1]) if len(waiting) > 1 else None
@@ -36,15 +36,13 @@ def _waits(machine: Machine, state: State, log: Log, waiting: tuple[Log, ...]) -
     table = groups(machine.kernel)
     me = table[log.group]
     at = ", ".join(f"{n} = {v}" for n, v in log.at if v is not None)
-    line = f", line {log.stmt.line}" if log.stmt.line else ""
-    here = f"{me} waits{f' at {at}' if at else ''}{line} in {print_stmt(log.stmt)}"
+    here = f"{me} waits{f' at {at}' if at else ''} in {print_stmt(log.stmt)}"
     if isinstance(log.stmt, tir.BarrierWait):
         slot = slot_of(machine, state, log.stmt)
         count = machine.barriers[log.stmt.barrier].count
-        bytes_missing = int(state.balance[slot].sum())
-        missing = f"{state.left[slot]} of {count} arrivals"
-        missing += f" and {bytes_missing} bytes" if bytes_missing else ""
-        here += f": phase {state.phase[slot]} of {title(machine, slot)} lacks {missing}"
+        left, size = int(state.left[slot]), int(state.balance[slot].sum())
+        parts = [f"{left} of {count} arrivals"] * (left > 0) + [f"{size} bytes"] * (size != 0)
+        here += f": phase {state.phase[slot]} of {title(machine, slot)} lacks {' and '.join(parts)}"
         who = _arrivers(machine, log.stmt.barrier)
     elif isinstance(log.stmt, tir.BarSync):
         number = machine.frame.names.index(log.stmt.barrier)
@@ -82,10 +80,11 @@ def _missing(machine: Machine, state: State, log: Log) -> Iterator[str]:
         slot = slot_of(machine, state, log.stmt)
         count = machine.barriers[log.stmt.barrier].count
         came = count - int(state.left[slot])
-        if came:
+        if came and state.left[slot]:
             yield f"{state.left[slot]} more arrivals on {title(machine, slot)}, or a count of {came}"
         elif state.balance[slot].any():
-            yield f"copies of {int(state.balance[slot].sum())} more bytes on {title(machine, slot)}, or an expect of less"
+            size = int(state.balance[slot].sum())
+            yield f"copies of {size} more bytes on {title(machine, slot)}, or an expect of less"
         else:
             yield f"{count} arrivals on {title(machine, slot)} before this wait"
     elif isinstance(log.stmt, tir.BarSync):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from tidegate.check.machine import Machine
@@ -41,7 +43,27 @@ def describe(machine: Machine, fault: Fault) -> tuple[Finding, tuple[Step, ...]]
         "overwritten": _overwritten,
     }.get(fault.kind, _told)
     build = _told if fault.earlier is None and fault.kind != "uninitialised" else build
-    return build(machine, fault, fault.state), timeline(fault, fault.state)
+    finding = build(machine, fault, fault.state)
+    note = _stale_wait(machine, fault.state)
+    if note is not None:
+        finding = replace(finding, message=f"{finding.message}; {note[1]}", remedy=f"{finding.remedy}; {note[2]}")
+        fault.since = fault.since or note[0]
+    groups_seen = {access.group for access in (finding.first, finding.second) if access is not None}
+    return finding, timeline(fault, fault.state, groups_seen)
+
+
+def _stale_wait(machine: Machine, state: State) -> tuple[Log, str, str] | None:
+    """The last wait that passed on a phase which its group had waited for before, in words, and what it should be."""
+    if not state.stale:
+        return None
+    (slot, group), log = max(state.stale.items(), key=lambda item: item[1].time)
+    name, at = title(machine, slot), ", ".join(f"{n} = {v}" for n, v in _at(log.at))
+    who = group or "everyone"
+    why = (
+        f"{print_stmt(log.stmt)}{f' at {at}' if at else ''} has"
+        f" passed at once, on a phase of {name} that {who} had waited for before: its cursor does not count every use"
+    )
+    return log, why, f"a cursor of {who} that counts every use of {name}, over all tiles and loops"
 
 
 def _told(machine: Machine, fault: Fault, state: State) -> Finding:
@@ -111,8 +133,8 @@ def _unfenced(machine: Machine, fault: Fault, state: State) -> Finding:
     )
     where = "after the wait for the copy and " if old.kind == "copy" else "after the access and "
     remedy = (
-        f"fence_async shared by every thread of {first.group or 'the CTA'} that made the first access, {where}before the"
-        f" rendezvous; or by {second.group or 'the issuing threads'} after it"
+        f"fence_async shared by every thread of {first.group or 'the CTA'} that made the first access, {where}before"
+        f" the rendezvous; or by {second.group or 'the issuing threads'} after it"
     )
     trusted = {("read", "load"): "war release", ("copy", "operand"): "cp.async operand"}.get((old.kind, new.kind))
     if trusted:
@@ -154,16 +176,7 @@ def _not_landed(machine: Machine, fault: Fault, state: State, first: Access, sec
     phase = int(state.phase[slot]) - (1 if column >= 0 else 0)
     message = f"nothing makes this wait for phase {phase} of {name}, with which the copy completes"
     message += f" ({_hazard(machine, fault)})"
-    stale = state.stale.get((slot, second.group))
-    if stale is not None:
-        at = ", ".join(f"{n} = {v}" for n, v in _at(stale.at))
-        message += (
-            f"; {print_stmt(stale.stmt)}{f' at {at}' if at else ''} passes at once, on a phase that"
-            f" {second.group or 'everyone'} has waited for before: its parity is not that of the count of uses"
-        )
-        remedy = f"a cursor that counts every use of {name}, over all tiles, in {second.group or 'the kernel'}"
-    else:
-        remedy = f"wait {name.split('[')[0]} for that phase, by {second.group or 'the threads'} or by one that releases"
+    remedy = f"wait {name.split('[')[0]} for that phase, by {second.group or 'the threads'} or by one that releases"
     return Finding("incomplete copy", message, first, second, remedy)
 
 
@@ -314,13 +327,15 @@ def _hazard(machine: Machine, fault: Fault) -> str:
 # ---------------------------------------------------------------------------------------------- timeline
 
 
-def timeline(fault: Fault, state: State) -> tuple[Step, ...]:
-    """The steps from the first access to the fault."""
-    log = list(steps(state.log))
+def timeline(fault: Fault, state: State, seen: set[str] | None = None) -> tuple[Step, ...]:
+    """The steps of both sides (groups in ``seen``; None: all) from the first access to the fault."""
+    log = [x for x in steps(state.log) if seen is None or not seen or x.group in seen or not x.group]
     start = state.last[fault.earlier] if fault.earlier is not None and fault.earlier in state.last else fault.since
     since = log.index(start) if start is not None and start in log else max(len(log) - SHOWN // 2, 0)
     out = [_step(entry, "first" if entry is start else "") for entry in log[since:]]
-    if fault.stmt is None:
+    if fault.kind == "deadlock":
+        out += [_step(entry, "waits for ever") for entry in fault.waiting]
+    elif fault.stmt is None:
         out.append(Step("end of the kernel", (), note="second"))
     elif out:
         note = "first and second" if start is log[-1] else "second" if start is not None else "fault"

@@ -9,7 +9,7 @@ from tidegate.errors import BadSchedule, CopyAlignment, NoInstruction, OverCapac
 from tidegate.ir import hir, legal, tir
 from tidegate.ir.dtypes import BF16, F16, F32
 from tidegate.ir.expr import Expr, Int, Sym, cdiv, mul
-from tidegate.ir.layout import Layout
+from tidegate.ir.layout import Coord, Layout
 from tidegate.ir.registers import renamed
 from tidegate.legalise.build import Builder, coalesce
 from tidegate.legalise.classes import (
@@ -66,7 +66,7 @@ class _Legaliser:
     staged: dict[int, _Staged] = field(default_factory=dict)
     registers: dict[int, str] = field(default_factory=dict)
     converted: dict[tuple[int, Layout], str] = field(default_factory=dict)
-    stored: dict[str, tuple[Layout, Span]] = field(default_factory=dict)
+    stored: dict[str, tuple[Layout, Coord, Span]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         program = self.program
@@ -414,22 +414,23 @@ class _Legaliser:
             layout = store_view_layout(value.shape, size, self.program.warps, align, self.views[value.id][1])
         else:
             layout = self.build.register_layout(self.registers[value.id])
-        self.stored.setdefault(node.window.tensor, (layout, node.span))
+        window = self.window(node.window)
+        self.stored.setdefault(node.window.tensor, (layout, window.fixed, node.span))
         source = self.owned(self.operand(value, layout, node.span), value, node.span)
         run = contiguous_run(layout, len(value.shape) - 1)
-        step = tir.StGlobal(self.window(node.window), source, min(run * size, align, WIDEST))
+        step = tir.StGlobal(window, source, min(run * size, align, WIDEST))
         self.build.step(f"stg_{node.window.tensor}", step, node.span)
 
     def stored_layout(self, node: hir.Store) -> Layout:
         """The layout of the earlier stores to the tensor: where windows meet, one thread writes each element."""
-        layout, span = self.stored[node.window.tensor]
-        if layout.shape != node.value.shape:
+        layout, fixed, span = self.stored[node.window.tensor]
+        if layout.shape != node.value.shape or fixed != self.window(node.window).fixed:
             raise OverlappingWrites(
                 node.span,
                 [(span, "the other store")],
-                what=f"tiles of shapes {layout.shape} and {node.value.shape} are written to {node.window.tensor}: "
-                "different threads would write one element, and nothing says which write is the last",
-                advice="write tiles of one shape, or to two outputs",
+                what=f"tiles of shapes {layout.shape} and {node.value.shape}, or along other axes, are written to "
+                f"{node.window.tensor}: different threads would write one element, and nothing says which is last",
+                advice="write tiles of one shape along the same axes, or to two outputs",
             )
         return layout
 
