@@ -191,15 +191,18 @@ class Explorer:
                 if self.observe is not None and states:
                     self.observe(states[0], stmt, env, self.machine.everyone)
                 at: At = tuple((name, place.value.exact) for name, place in env.places.items())
-                self.steps += len(states)
-                if self.steps > MAX_STEPS:
-                    raise Exhausted(f"more than {MAX_STEPS} steps without reaching a fixed point")
+                self._count(len(states))
                 for state in states:
                     if not self.machine.step(state, stmt, at):
                         if isinstance(stmt, tir.BarSync) and len(stmt.warps) < self.kernel.warps:
                             raise Undecided(f"{print_stmt(stmt)} holds up some warps only; all are replayed together")
                         raise Fault("deadlock", stmt, at, state=state, group=self.machine.everyone)
         return states
+
+    def _count(self, steps: int) -> None:
+        self.steps += steps
+        if self.steps > MAX_STEPS:
+            raise Exhausted(f"more than {MAX_STEPS} steps without reaching a fixed point")
 
     def _loop(self, loop: tir.For, states: list[State], env: Env) -> list[State]:
         start = env.resolve(self.reader.linear(loop.start))

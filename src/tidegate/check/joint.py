@@ -28,7 +28,7 @@ from tidegate.check.control import (
     exactly,
     single,
 )  # fmt: skip
-from tidegate.check.explore import MAX_STEPS, Case, Exhausted, Explorer
+from tidegate.check.explore import Case, Explorer
 from tidegate.check.sites import Group, groups
 from tidegate.check.state import At, Fault, Log, State
 from tidegate.ir import expr as ex
@@ -70,6 +70,9 @@ class Level:
     start: int = 0
     end: Linear = field(default_factory=lambda: Linear(0))
     choice: ChoiceId | None = None
+
+    def next(self) -> Level:
+        return Level(self.body, self.at + 1, self.loop, self.index, self.start, self.end, self.choice)
 
 
 @dataclass(frozen=True)
@@ -199,7 +202,7 @@ class Roles(Explorer):
         if level.at == len(level.body):
             return self._end_of_block(joint, number, env)
         stmt = level.body[level.at]
-        after = (*outer, replace(level, at=level.at + 1))
+        after = (*outer, level.next())
         if isinstance(stmt, tir.For):
             self._enter(joint, number, stmt, after, env)
         elif isinstance(stmt, tir.If):
@@ -215,11 +218,9 @@ class Roles(Explorer):
         at = self._at(actor, env)
         if self.observe is not None:
             self.observe(joint.state, stmt, self._env(actor, env), actor.group)
-        self.steps += 1
-        if self.steps > MAX_STEPS:
-            raise Exhausted(f"more than {MAX_STEPS} steps without reaching a fixed point")
+        self._count(1)
         if self.machine.step(joint.state, stmt, at, actor.group):
-            joint.actors[number] = replace(actor, levels=after)
+            joint.actors[number] = Actor(actor.group, after)
             joint.blocked = frozenset()
             return
         if isinstance(stmt, tir.BarSync) and len(stmt.warps) < actor.group.count:
@@ -288,6 +289,7 @@ class Roles(Explorer):
         if level.loop is None:
             joint.actors[number] = replace(joint.actors[number], levels=tuple(outer))
             return None
+        self._count(1)
         again = replace(level, at=0, index=level.index + 1)
         goes_on = self._round(joint, number, tuple(outer), again, env)
         return number if goes_on and level.choice is not None else None

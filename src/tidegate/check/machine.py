@@ -48,7 +48,7 @@ class Machine:
         self.canonical = Canonical(kernel, self.frame, self.catalogue)
         self.registers = {r: n for n, r in enumerate(self.frame.tracked)}
         self.exempted: dict[str, None] = {}
-        self._keys: dict[tuple[tir.Stmt, int], list[Key]] = {}
+        self._keys: dict[tuple[int, int], list[Key]] = {}
 
     def start(self) -> State:
         state = State(self.frame, self.catalogue)
@@ -79,9 +79,10 @@ class Machine:
 
     def access(self, state: State, stmt: tir.Stmt, at: At, group: Group) -> bool:
         """Every site of the statement is checked, then executed."""
-        if (stmt, group.first) not in self._keys:
-            self._keys[stmt, group.first] = accesses(stmt, group)
-        for key in self._keys[stmt, group.first]:
+        found = self._keys.get((id(stmt), group.first))
+        if found is None:
+            found = self._keys[id(stmt), group.first] = accesses(stmt, group)
+        for key in found:
             slot = key[0]
             turn = state.cursors[slot.cursor] % self.depths[slot.cursor] if slot.cursor is not None else 0
             self.touch(state, stmt, at, group, self.catalogue.of[key][turn])

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from math import gcd, lcm
 
-from tidegate.errors import BadSchedule, CopyAlignment, NoInstruction, OverCapacity, OverlappingWrites, Span
+from tidegate.errors import BadSchedule, CopyAlignment, OverlappingWrites, Span
 from tidegate.ir import hir, legal, tir
-from tidegate.ir.dtypes import BF16, F16, F32
-from tidegate.ir.expr import Expr, Int, Sym, cdiv, mul
+from tidegate.ir.dtypes import F32
+from tidegate.ir.expr import cdiv
 from tidegate.ir.layout import Coord, Layout
 from tidegate.ir.registers import renamed
 from tidegate.legalise.build import Builder, coalesce
@@ -28,16 +27,12 @@ from tidegate.legalise.layouts import (
     mma_operand_a,
     mma_operand_b,
 )
+from tidegate.legalise.schedule import check_dot, check_sizes, mechanism
+from tidegate.legalise.tensors import WIDEST, Tensors
 from tidegate.target.target import Target
 
-DEFAULT_MULTIPLE = 16
-"""What is taken to divide a size that is not given (checked when the kernel is called)."""
-
-MAX_ELEMENTS = 4096
-"""Elements of a tile per thread that TIR allows (tidegate.ir.spec)."""
-
 K_STEP = 16
-WIDEST = 16
+"""k extent of one product instruction."""
 
 
 def legalise(program: hir.Program, target: Target, pointer_align: int = WIDEST) -> legal.LegalProgram:
@@ -71,36 +66,32 @@ class _Legaliser:
     def __post_init__(self) -> None:
         program = self.program
         indices = {a.index for a in program.grid} | {n.index for n in hir.walk(program.body) if isinstance(n, hir.Loop)}
-        self.extents = {a.index: a.extent for a in program.grid if a.size == 1}
-        self.extents |= {n.index: n.extent for n in hir.walk(program.body) if isinstance(n, hir.Loop) and n.size == 1}
         self.build = Builder(program.warps, {t.name for t in program.tensors} | set(program.dims) | indices)
-        self.multiples = {d: dict(program.multiples).get(d, DEFAULT_MULTIPLE) for d in program.dims}
-        self.multiples.update(dict(program.sizes))
-        self.relied_on: dict[str, int] = {}
-        self.align = {t.name: self.tensor_align(t) for t in program.tensors}
+        self.tensors = Tensors(program, self.pointer_align)
+        self.align = self.tensors.align
 
     def run(self) -> legal.LegalProgram:
         program = self.program
         for node in hir.walk(program.body):
             if isinstance(node, hir.Dot):
-                self.check_dot(node)
-        mechanisms = {n.result.id: self.mechanism(n) for n in hir.walk(program.body) if isinstance(n, hir.Load)}
+                check_dot(node)
+        mechanisms = {
+            n.result.id: mechanism(program, n, self.align) for n in hir.walk(program.body) if isinstance(n, hir.Load)
+        }
         self.mechanisms = mechanisms
         in_shared = {value for value, how in mechanisms.items() if how != "registers"}
         self.views = staged_views(program.body, in_shared)
         self.layouts = choose(program, self.views, self.align)
         self.shared_registers = coalesce(program.body, self.layouts)
         self.block(program.body, None)
-        self.check_sizes()
+        check_sizes(program, self.target, self.build)
         return legal.LegalProgram(
             name=program.name,
             file=program.file,
             target=self.target.name,
             warps=program.warps,
-            dims=self.dims(),
-            params=tuple(
-                tir.Param(tir.Name(t.name), t.dtype, t.shape, t.output, self.align[t.name]) for t in program.tensors
-            ),
+            dims=self.tensors.dims(),
+            params=self.tensors.params(),
             grid=tuple(tir.GridAxis(tir.Name(a.index), cdiv(a.extent, a.size)) for a in program.grid),
             layouts=tuple((name, layout) for layout, name in self.build.layouts.items()),
             rings=self.build.finished_rings(),
@@ -108,124 +99,6 @@ class _Legaliser:
             body=tuple(self.build.steps),
             span=program.span,
         )
-
-    def check_sizes(self) -> None:
-        """Refuses tiles that no CTA can hold, before anything is computed per element."""
-        capacity = self.target.fact("smem_per_cta")
-        for ring in self.build.rings.values():
-            if (bytes_ := ring.layout.bytes) > capacity:
-                raise OverCapacity(
-                    ring.span,
-                    kernel=self.program.name,
-                    peak=bytes_ * ring.stages,
-                    target=self.target.name,
-                    capacity=capacity,
-                    table=f"  {ring.name}: one tile of {list(ring.shape)} {ring.dtype} has {bytes_} bytes",
-                    advice="use smaller tiles",
-                )
-        large = {name: layout for layout, name in self.build.layouts.items() if layout.registers > MAX_ELEMENTS}
-        held: dict[object, Layout] = {r.name: large[r.layout] for r in self.build.registers if r.layout in large}
-        for step in legal.steps(tuple(self.build.steps)):
-            layout = held.get(getattr(step.instr, "dst", "")) or large.get(getattr(step.instr, "layout", ""))
-            if layout is not None:
-                raise NoInstruction(
-                    step.span,
-                    what=f"a tile of {list(layout.shape)} over {self.program.warps} warps: "
-                    f"{layout.registers} elements per thread, at most {MAX_ELEMENTS} are possible",
-                    advice="use smaller tiles, more warps, or sizes with a larger power of two in them",
-                )
-
-    def dims(self) -> tuple[tir.Dim, ...]:
-        sizes = dict(self.program.sizes)
-        return tuple(tir.Dim(tir.Name(d), sizes.get(d), self.relied_on.get(d, 1)) for d in self.program.dims)
-
-    # -------------------------------------------------------------------------------------- facts of tensors
-
-    def divisor(self, extent: Expr) -> int:
-        """The largest number known to divide a size (0 divides nothing but is divided by all)."""
-        if isinstance(extent, Int):
-            return extent.value
-        assert isinstance(extent, Sym)  # tensor sizes are names or numbers
-        return self.multiples[extent.name]
-
-    def tensor_align(self, tensor: hir.Tensor) -> int:
-        """Bytes, at most 16, that divide the address of every row of a tensor."""
-        align = gcd(self.pointer_align, WIDEST)
-        stride = tensor.dtype.size
-        for extent in reversed(tensor.shape[1:]):
-            stride *= self.divisor(extent)
-            align = gcd(align, stride)
-        align = max(align & -align, tensor.dtype.size) if align else WIDEST
-        for extent in tensor.shape[1:]:
-            self.rely(extent, gcd(self.divisor(extent), align // tensor.dtype.size))
-        return align
-
-    def rely(self, extent: Expr, multiple: int) -> None:
-        """Notes that the program is right only for sizes that ``multiple`` divides."""
-        if isinstance(extent, Sym):
-            self.relied_on[extent.name] = lcm(self.relied_on.get(extent.name, 1), multiple)
-
-    def window(self, window: hir.Window) -> tir.Window:
-        """Origins in elements; a bound wherever the last tile may reach beyond the tensor."""
-        origin = tuple(a.at or (mul(Sym(a.index), a.size) if a.index else Int(0)) for a in window.axes)
-        bounds = tuple(self.bound(a) for a in window.axes)
-        fixed = tuple(i for i, a in enumerate(window.axes) if a.at is not None)
-        return tir.Window(tir.Name(window.tensor), origin, bounds, fixed)
-
-    def bound(self, axis: hir.Axis) -> Expr | None:
-        if axis.at is not None:
-            return None if self.within(axis.at, axis.extent) else axis.extent
-        if axis.index is None:
-            return None
-        if self.divisor(axis.extent) % axis.size:
-            return axis.extent
-        self.rely(axis.extent, axis.size)
-        return None
-
-    def within(self, at: Expr, extent: Expr) -> bool:
-        """Is a single position surely inside its axis?"""
-        if isinstance(at, Int):
-            return isinstance(extent, Int) and at.value < extent.value
-        return isinstance(at, Sym) and self.extents.get(at.name) == extent
-
-    # -------------------------------------------------------------------------------------- schedule legality
-
-    def mechanism(self, load: hir.Load) -> str:
-        """cp_async, staged (ld and st through registers) or registers."""
-        by = load.by.name if load.by else None
-        if by not in (None, "cp_async", "ld"):
-            reason = "plans with this instruction cannot be made yet" if by == "tma" else "it copies nothing"
-            raise BadSchedule(
-                load.span,
-                what=f"tg.load by {load.by}: {reason}",
-                advice="use by=cuda.cp_async() or by=cuda.ld()",
-            )
-        wants_shared = load.to == "shared" or load.stages > 1 or self.feeds_dot(load.result)
-        if by is None:
-            by = "cp_async" if wants_shared and self.align[load.window.tensor] >= 4 else "ld"
-        if load.by and by == "cp_async" and load.to == "registers":
-            raise BadSchedule(
-                load.span, what='cp.async writes shared memory, to="registers" asks for registers', advice="drop to="
-            )
-        if by == "ld" and not wants_shared:
-            return "registers"
-        if load.to == "registers":
-            raise BadSchedule(
-                load.span,
-                what='to="registers" with '
-                + ("stages" if load.stages > 1 else "a tg.dot reader, which needs shared memory"),
-                advice='use to="shared" or drop to=',
-            )
-        return by
-
-    def feeds_dot(self, value: hir.Value) -> bool:
-        same = {value.id}
-        for node in hir.walk(self.program.body):
-            if isinstance(node, hir.Transpose) and node.source.id in same:
-                same.add(node.result.id)
-            if isinstance(node, hir.Dot) and {node.a.id, node.b.id} & same:
-                return True
-        return False
 
     # -------------------------------------------------------------------------------------- walk
 
@@ -351,7 +224,7 @@ class _Legaliser:
 
     def load(self, node: hir.Load, loop: str | None) -> None:
         how = self.mechanisms[node.result.id]
-        window = self.window(node.window)
+        window = self.tensors.window(node.window)
         align, size = self.align[node.window.tensor], node.result.dtype.size
         shape = node.result.shape
         if how == "registers":
@@ -414,7 +287,7 @@ class _Legaliser:
             layout = store_view_layout(value.shape, size, self.program.warps, align, self.views[value.id][1])
         else:
             layout = self.build.register_layout(self.registers[value.id])
-        window = self.window(node.window)
+        window = self.tensors.window(node.window)
         self.stored.setdefault(node.window.tensor, (layout, window.fixed, node.span))
         source = self.owned(self.operand(value, layout, node.span), value, node.span)
         run = contiguous_run(layout, len(value.shape) - 1)
@@ -424,7 +297,7 @@ class _Legaliser:
     def stored_layout(self, node: hir.Store) -> Layout:
         """The layout of the earlier stores to the tensor: where windows meet, one thread writes each element."""
         layout, fixed, span = self.stored[node.window.tensor]
-        if layout.shape != node.value.shape or fixed != self.window(node.window).fixed:
+        if layout.shape != node.value.shape or fixed != self.tensors.window(node.window).fixed:
             raise OverlappingWrites(
                 node.span,
                 [(span, "the other store")],
@@ -543,34 +416,6 @@ class _Legaliser:
         register = self.build.register(f"{value.name}_f", value.dtype, fragment, "frag_a")
         self.build.step(f"slice_{register}", tir.Slice(register, tir.Name(self.registers[value.id]), origin), span)
         return register
-
-    def check_dot(self, node: hir.Dot) -> None:
-        if node.by is not None and node.by.name != "mma":
-            later = node.by.name == "wgmma"
-            reason = "plans with this instruction cannot be made yet" if later else "it computes no product"
-            raise BadSchedule(
-                node.span,
-                what=f"tg.dot by {node.by}: {reason}",
-                advice="use by=cuda.mma()",
-            )
-        if node.a.dtype not in (F16, BF16):
-            raise NoInstruction(
-                node.span,
-                what=f"mma.sync m16n8k16 multiplies f16 or bf16 tiles, {node.a.name} is {node.a.dtype}",
-                advice='cast the operands: x.astype("bf16")',
-            )
-        (rows, depth), columns = node.a.shape, node.b.shape[1]
-        wrong = [
-            f"{name}={size} is no multiple of {unit} (use {-(-size // unit) * unit})"
-            for name, size, unit in (("M", rows, 16), ("N", columns, 8), ("K", depth, 16))
-            if size % unit
-        ]
-        if wrong:
-            raise NoInstruction(
-                node.span,
-                what=f"mma.sync m16n8k16 on [{rows}, {depth}] @ [{depth}, {columns}]",
-                advice="; ".join(wrong),
-            )
 
     def shared_operand(self, value: hir.Value, span: Span) -> tuple[str, bool]:
         """The ring that holds an operand, and whether the operand is the transpose of what lies there."""

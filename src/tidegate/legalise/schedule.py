@@ -1,0 +1,113 @@
+"""What a schedule may ask for: legality of by=, stages= and to=, of products, and of tile sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tidegate.errors import BadSchedule, NoInstruction, OverCapacity
+from tidegate.ir import hir, legal
+from tidegate.ir.dtypes import BF16, F16
+from tidegate.ir.layout import Layout
+from tidegate.legalise.build import Builder
+from tidegate.target.target import Target
+
+MAX_ELEMENTS = 4096
+"""Elements of a tile per thread that TIR allows (tidegate.ir.spec)."""
+
+
+def mechanism(program: hir.Program, load: hir.Load, align: Mapping[str, int]) -> str:
+    """How a load is carried out: cp_async, ld (through registers into shared memory) or registers. ``align``: bytes that
+    divide the rows of each tensor. Raises BadSchedule."""
+    by = load.by.name if load.by else None
+    if by not in (None, "cp_async", "ld"):
+        reason = "plans with this instruction cannot be made yet" if by == "tma" else "it copies nothing"
+        raise BadSchedule(
+            load.span,
+            what=f"tg.load by {load.by}: {reason}",
+            advice="use by=cuda.cp_async() or by=cuda.ld()",
+        )
+    wants_shared = load.to == "shared" or load.stages > 1 or feeds_dot(program, load.result)
+    if by is None:
+        by = "cp_async" if wants_shared and align[load.window.tensor] >= 4 else "ld"
+    if load.by and by == "cp_async" and load.to == "registers":
+        raise BadSchedule(
+            load.span, what='cp.async writes shared memory, to="registers" asks for registers', advice="drop to="
+        )
+    if by == "ld" and not wants_shared:
+        return "registers"
+    if load.to == "registers":
+        raise BadSchedule(
+            load.span,
+            what='to="registers" with '
+            + ("stages" if load.stages > 1 else "a tg.dot reader, which needs shared memory"),
+            advice='use to="shared" or drop to=',
+        )
+    return by
+
+
+def feeds_dot(program: hir.Program, value: hir.Value) -> bool:
+    """Is the tile, or its transpose, an operand of a product?"""
+    same = {value.id}
+    for node in hir.walk(program.body):
+        if isinstance(node, hir.Transpose) and node.source.id in same:
+            same.add(node.result.id)
+        if isinstance(node, hir.Dot) and {node.a.id, node.b.id} & same:
+            return True
+    return False
+
+
+def check_dot(node: hir.Dot) -> None:
+    """Refuses products that mma.sync does not compute; raises BadSchedule or NoInstruction."""
+    if node.by is not None and node.by.name != "mma":
+        later = node.by.name == "wgmma"
+        reason = "plans with this instruction cannot be made yet" if later else "it computes no product"
+        raise BadSchedule(
+            node.span,
+            what=f"tg.dot by {node.by}: {reason}",
+            advice="use by=cuda.mma()",
+        )
+    if node.a.dtype not in (F16, BF16):
+        raise NoInstruction(
+            node.span,
+            what=f"mma.sync m16n8k16 multiplies f16 or bf16 tiles, {node.a.name} is {node.a.dtype}",
+            advice='cast the operands: x.astype("bf16")',
+        )
+    (rows, depth), columns = node.a.shape, node.b.shape[1]
+    wrong = [
+        f"{name}={size} is no multiple of {unit} (use {-(-size // unit) * unit})"
+        for name, size, unit in (("M", rows, 16), ("N", columns, 8), ("K", depth, 16))
+        if size % unit
+    ]
+    if wrong:
+        raise NoInstruction(
+            node.span,
+            what=f"mma.sync m16n8k16 on [{rows}, {depth}] @ [{depth}, {columns}]",
+            advice="; ".join(wrong),
+        )
+
+
+def check_sizes(program: hir.Program, target: Target, build: Builder) -> None:
+    """Refuses tiles that no CTA can hold, before anything is computed per element."""
+    capacity = target.fact("smem_per_cta")
+    for ring in build.rings.values():
+        if (bytes_ := ring.layout.bytes) > capacity:
+            raise OverCapacity(
+                ring.span,
+                kernel=program.name,
+                peak=bytes_ * ring.stages,
+                target=target.name,
+                capacity=capacity,
+                table=f"  {ring.name}: one tile of {list(ring.shape)} {ring.dtype} has {bytes_} bytes",
+                advice="use smaller tiles",
+            )
+    large = {name: layout for layout, name in build.layouts.items() if layout.registers > MAX_ELEMENTS}
+    held: dict[object, Layout] = {r.name: large[r.layout] for r in build.registers if r.layout in large}
+    for step in legal.steps(tuple(build.steps)):
+        layout = held.get(getattr(step.instr, "dst", "")) or large.get(getattr(step.instr, "layout", ""))
+        if layout is not None:
+            raise NoInstruction(
+                step.span,
+                what=f"a tile of {list(layout.shape)} over {program.warps} warps: "
+                f"{layout.registers} elements per thread, at most {MAX_ELEMENTS} are possible",
+                advice="use smaller tiles, more warps, or sizes with a larger power of two in them",
+            )

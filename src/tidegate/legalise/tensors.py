@@ -1,0 +1,88 @@
+"""What is known of the tensors: alignment, divisors of sizes, and windows with the bounds that they need."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import gcd, lcm
+
+from tidegate.ir import hir, tir
+from tidegate.ir.expr import Expr, Int, Sym, mul
+
+DEFAULT_MULTIPLE = 16
+"""What is taken to divide a size that is not given (checked when the kernel is called)."""
+
+WIDEST = 16
+"""Bytes of the widest access."""
+
+
+@dataclass
+class Tensors:
+    """``pointer_align``: bytes known to divide every array's address. ``align``: bytes, at most 16, that divide the
+    address of every row of a tensor. ``relied_on`` collects what must divide a size for the program to be right."""
+
+    program: hir.Program
+    pointer_align: int
+    relied_on: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        program = self.program
+        ranges: list[hir.GridAxis | hir.Loop] = [n for n in hir.walk(program.body) if isinstance(n, hir.Loop)]
+        self.extents = {r.index: r.extent for r in [*program.grid, *ranges] if r.size == 1}
+        self.multiples = {d: dict(program.multiples).get(d, DEFAULT_MULTIPLE) for d in program.dims}
+        self.multiples.update(dict(program.sizes))
+        self.align = {t.name: self.tensor_align(t) for t in program.tensors}
+
+    def dims(self) -> tuple[tir.Dim, ...]:
+        sizes = dict(self.program.sizes)
+        return tuple(tir.Dim(tir.Name(d), sizes.get(d), self.relied_on.get(d, 1)) for d in self.program.dims)
+
+    def params(self) -> tuple[tir.Param, ...]:
+        tensors = self.program.tensors
+        return tuple(tir.Param(tir.Name(t.name), t.dtype, t.shape, t.output, self.align[t.name]) for t in tensors)
+
+    def divisor(self, extent: Expr) -> int:
+        """The largest number known to divide a size (0 divides nothing but is divided by all)."""
+        if isinstance(extent, Int):
+            return extent.value
+        assert isinstance(extent, Sym)  # tensor sizes are names or numbers
+        return self.multiples[extent.name]
+
+    def tensor_align(self, tensor: hir.Tensor) -> int:
+        """Bytes, at most 16, that divide the address of every row of a tensor."""
+        align = gcd(self.pointer_align, WIDEST)
+        stride = tensor.dtype.size
+        for extent in reversed(tensor.shape[1:]):
+            stride *= self.divisor(extent)
+            align = gcd(align, stride)
+        align = max(align & -align, tensor.dtype.size) if align else WIDEST
+        for extent in tensor.shape[1:]:
+            self.rely(extent, gcd(self.divisor(extent), align // tensor.dtype.size))
+        return align
+
+    def rely(self, extent: Expr, multiple: int) -> None:
+        """Notes that the program is right only for sizes that ``multiple`` divides."""
+        if isinstance(extent, Sym):
+            self.relied_on[extent.name] = lcm(self.relied_on.get(extent.name, 1), multiple)
+
+    def window(self, window: hir.Window) -> tir.Window:
+        """Origins in elements; a bound wherever the last tile may reach beyond the tensor."""
+        origin = tuple(a.at or (mul(Sym(a.index), a.size) if a.index else Int(0)) for a in window.axes)
+        bounds = tuple(self.bound(a) for a in window.axes)
+        fixed = tuple(i for i, a in enumerate(window.axes) if a.at is not None)
+        return tir.Window(tir.Name(window.tensor), origin, bounds, fixed)
+
+    def bound(self, axis: hir.Axis) -> Expr | None:
+        if axis.at is not None:
+            return None if self.within(axis.at, axis.extent) else axis.extent
+        if axis.index is None:
+            return None
+        if self.divisor(axis.extent) % axis.size:
+            return axis.extent
+        self.rely(axis.extent, axis.size)
+        return None
+
+    def within(self, at: Expr, extent: Expr) -> bool:
+        """Is a single position surely inside its axis?"""
+        if isinstance(at, Int):
+            return isinstance(extent, Int) and at.value < extent.value
+        return isinstance(at, Sym) and self.extents.get(at.name) == extent
