@@ -16,8 +16,10 @@ MAX_ELEMENTS = 4096
 
 
 def mechanism(program: hir.Program, load: hir.Load, align: Mapping[str, int]) -> str:
-    """How a load is carried out: cp_async, ld (through registers into shared memory) or registers. ``align``: bytes that
-    divide the rows of each tensor. Raises BadSchedule."""
+    """How a load is carried out: cp_async, ld (through registers into shared memory) or registers.
+
+    ``align``: bytes that divide the rows of each tensor. Raises BadSchedule.
+    """
     by = load.by.name if load.by else None
     if by not in (None, "cp_async", "ld"):
         reason = "plans with this instruction cannot be made yet" if by == "tma" else "it copies nothing"
