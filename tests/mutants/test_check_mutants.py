@@ -1,4 +1,3 @@
-# ruff: noqa: E501 (kernels and edits of them, one per line)
 """Every broken variant of a correct kernel is found unsafe, or is as good as the original for a reason given here."""
 
 from __future__ import annotations

@@ -33,11 +33,21 @@ class DType:
             import ml_dtypes
 
             return np.dtype(ml_dtypes.bfloat16)
-        return np.dtype({"f32": np.float32, "f16": np.float16}[self.name])
+        return np.dtype({"f32": np.float32, "f16": np.float16, "i32": np.int32, "bool": np.int32}[self.name])
+
+    @property
+    def floating(self) -> bool:
+        return self not in (I32, BOOL)
 
 
 F32 = DType("f32", 4, 2.0**-23)
 F16 = DType("f16", 2, 2.0**-10)
 BF16 = DType("bf16", 2, 2.0**-7)
 
-DTYPES: dict[str, DType] = {d.name: d for d in (F32, F16, BF16)}
+I32 = DType("i32", 4, 0.0)
+BOOL = DType("bool", 4, 0.0)
+"""Masks. A register holds 0 or 1 in 32 bits; there are no masks in memory."""
+
+DTYPES: dict[str, DType] = {d.name: d for d in (F32, F16, BF16, I32, BOOL)}
+MEMORY_DTYPES = (F32, F16, BF16)
+"""What tensors and staged tiles can hold."""

@@ -12,11 +12,13 @@ from math import gcd
 from typing import Any
 
 from tidegate.ir import tir
-from tidegate.ir.dtypes import BF16, F16, F32, DType
+from tidegate.ir.dtypes import BF16, BOOL, F16, F32, I32, DType
 from tidegate.ir.expr import Bin, Expr, Int, Sym
 from tidegate.ir.layout import Coord, Layout
 from tidegate.ir.registers import source_registers
 
+COMPARISONS = ("less", "less_equal", "greater", "greater_equal", "equal", "not_equal")
+LOGIC = ("logical_and", "logical_or", "logical_not")
 FOLDS = ("sum", "max", "min")
 
 NAMED_BARRIERS = 15
@@ -363,6 +365,27 @@ def _map(t: Tables, s: tir.Map) -> Iterator[str]:
     for name in s.args:
         if isinstance(name, str) and t.register(name)[1] != t.register(s.dst)[1]:
             yield f"{name!r} and {s.dst!r} have different layouts"
+    yield from _map_types(t, s)
+
+
+def _map_types(t: Tables, s: tir.Map) -> Iterator[str]:
+    """Comparisons and logic make masks, where takes one; other operands are all floats or all integers."""
+    dst = t.register(s.dst)[0]
+    types = [t.register(a)[0] if isinstance(a, str) else None for a in s.args]
+    masks, values = (types[:1], types[1:]) if s.op == "where" else (types, []) if s.op in LOGIC else ([], types)
+    if any(m not in (None, BOOL) for m in masks):
+        yield f"{s.op} takes masks"
+    if (dst == BOOL) != (s.op in (*COMPARISONS, *LOGIC)) and s.op != "where":
+        yield f"{s.op} does not make {dst}"
+    kinds = {v.floating for v in values if v is not None} | ({dst.floating} if s.op not in (*COMPARISONS, *LOGIC) else set())
+    if len(kinds) > 1:
+        yield f"{s.op} mixes floats and integers"
+
+
+def _positions(t: Tables, s: tir.Positions) -> Iterator[str]:
+    dtype, layout = t.register(s.dst)
+    if dtype != I32 or layout.rank != 1:
+        yield f"positions are an i32 tile of one axis, {s.dst!r} is {dtype} {show(layout.shape)}"
 
 
 def _cast(t: Tables, s: tir.Cast) -> Iterator[str]:
@@ -436,6 +459,7 @@ RULES: Mapping[type[tir.Stmt], Callable[[Tables, Any], Iterator[str]]] = {
     tir.Mma: _mma,
     tir.Wgmma: _wgmma,
     tir.Map: _map,
+    tir.Positions: _positions,
     tir.Cast: _cast,
     tir.Move: _renaming,
     tir.Slice: _renaming,

@@ -342,9 +342,17 @@ class Fill(Instruction, syntax="fill {dst} <- {value}", reads=(), writes=("dst",
 
 
 @dataclass(frozen=True)
+class Positions(Instruction, syntax="positions {dst} <- {origin}", reads=(), writes=("dst",), **_REG):
+    """i32 tile of one axis: element i is ``origin`` + i."""
+
+    dst: Name
+    origin: Expr
+
+
+@dataclass(frozen=True)
 class Map(Instruction, syntax="map {dst} <- {op} {args}", reads=("args",), writes=("dst",), **_REG):
-    """Elementwise ``op`` (see tidegate.ops.elementwise) over registers of one layout and immediate numbers. Computed
-    in f32, rounded to nearest even into the type of ``dst``."""
+    """Elementwise ``op`` (see tidegate.ops.elementwise) over registers of one layout and immediate numbers. Floats are
+    computed in f32 and rounded to nearest even into the type of ``dst``, integers and masks in 32 bits."""
 
     dst: Name
     op: Name

@@ -13,7 +13,7 @@ Arrays = Sequence[Any]
 
 @dataclass(frozen=True)
 class Elementwise:
-    """``numpy`` computes on float32 arrays. ``error`` bounds the absolute error of the result before rounding, given
+    """``numpy`` computes on float32 arrays, and on int32 arrays for integers and masks. ``error`` bounds the absolute error of the result before rounding, given
     float64 values of the operands and bounds on their absolute errors. ``ulps``: how far two correct implementations
     may differ for equal operands, in units of the last place of f32 (0: rounded correctly everywhere)."""
 
@@ -58,6 +58,25 @@ def _inverse(x: Any) -> Any:
     return np.where(x > 0, 1.0 / np.maximum(x, np.finfo(np.float64).tiny), np.inf)
 
 
+def _compared(v: Arrays, e: Arrays) -> Any:
+    """1 where the errors of the operands leave the outcome open."""
+    return np.where((e[0] + e[1] > 0) & (np.abs(v[0] - v[1]) <= e[0] + e[1]), 1.0, 0.0)
+
+
+def _chosen(v: Arrays, e: Arrays) -> Any:
+    return np.where(e[0] > 0, np.maximum(e[1], e[2]) + np.abs(v[1] - v[2]), np.where(v[0] != 0, e[1], e[2]))
+
+
+def _mask(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *args: function(*args).astype(np.int32)
+
+
+COMPARISONS = ("less", "less_equal", "greater", "greater_equal", "equal", "not_equal")
+"""Operands of one dtype, a mask as result."""
+
+LOGIC = ("logical_and", "logical_or", "logical_not")
+"""Masks to a mask."""
+
 ELEMENTWISE: dict[str, Elementwise] = {
     row.name: row
     for row in (
@@ -68,6 +87,10 @@ ELEMENTWISE: dict[str, Elementwise] = {
         Elementwise("div", 2, np.divide, _quotient),
         Elementwise("maximum", 2, np.maximum, _larger),
         Elementwise("minimum", 2, np.minimum, _larger),
+        *(Elementwise(name, 2, _mask(getattr(np, name)), _compared) for name in COMPARISONS),
+        *(Elementwise(name, 2, _mask(getattr(np, name)), _larger) for name in LOGIC[:2]),
+        Elementwise("logical_not", 1, _mask(np.logical_not), lambda _, e: e[0]),
+        Elementwise("where", 3, lambda c, a, b: np.where(c != 0, a, b), _chosen),
         Elementwise("abs", 1, np.abs, lambda _, e: e[0]),
         Elementwise("sqrt", 1, np.sqrt, _steepest(lambda x: 0.5 * np.sqrt(_inverse(x)))),
         Elementwise("rsqrt", 1, _rsqrt, _steepest(lambda x: 0.5 * _inverse(x) ** 1.5), ulps=4),

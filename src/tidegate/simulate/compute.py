@@ -19,9 +19,16 @@ MMA_K = 16
 
 
 def apply(op: str, args: Sequence[np.ndarray | float], dtype: np.dtype) -> np.ndarray:
-    """Elementwise ``op`` in f32, rounded to nearest even into ``dtype``."""
-    wide = [a.astype(np.float32) if isinstance(a, np.ndarray) else np.float32(a) for a in args]
+    """Elementwise ``op``: floats in f32, rounded to nearest even into ``dtype``; integers and masks in 32 bits."""
+    integers = all(a.dtype == np.int32 for a in args if isinstance(a, np.ndarray)) and dtype == np.int32
+    wide = [_wide(a, integers) for a in args]
     return np.asarray(ELEMENTWISE[op].numpy(*wide)).astype(dtype)
+
+
+def _wide(value: np.ndarray | float, integers: bool) -> np.ndarray | np.float32 | np.int32:
+    if isinstance(value, np.ndarray):
+        return value if value.dtype == np.int32 else value.astype(np.float32)
+    return np.int32(value) if integers else np.float32(value)
 
 
 @dataclass(frozen=True)
