@@ -20,12 +20,14 @@ from tidegate.lang.surface import (
     maximum,
     min,
     minimum,
+    positions,
     range,
     rsqrt,
     sqrt,
     sum,
     tanh,
     tiles,
+    where,
     zeros,
 )
 
@@ -50,11 +52,13 @@ __all__ = [
     "maximum",
     "min",
     "minimum",
+    "positions",
     "range",
     "rsqrt",
     "sqrt",
     "sum",
     "tanh",
     "tiles",
+    "where",
     "zeros",
 ]

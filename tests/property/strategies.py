@@ -18,6 +18,19 @@ T = TypeVar("T")
 SIDES = (16, 32, 16, 48, 24, 8)
 LINES = (32, 64, 96, 80, 128, 24)
 DTYPES = ("f32", "bf16", "f16", "f32")
+FOLDS = ("sum", "max", "min")
+FUNCTIONS = (
+    "tg.abs({})",
+    "tg.sqrt(tg.abs({}))",
+    "tg.rsqrt(tg.abs({}) + 0.5)",
+    "tg.exp2(tg.minimum({}, 3.0))",
+    "tg.exp(tg.minimum({}, 2.0))",
+    "tg.log(tg.abs({}) + 0.5)",
+    "tg.log2(tg.abs({}) + 0.5)",
+    "tg.tanh({})",
+)
+"""Kept where they are defined and their values small."""
+POSITIONS = ("{}", "{}", "{} // 2", "{} % 2", "{} + 1", "{} * 2 + 1", "({} + 3) // 2 % 3")
 ODD_NAMES = ("line", "body", "copy_x", "frag_a", "fill_L1", "read_L1", "end", "stages", "float", "min")
 
 
@@ -39,12 +52,18 @@ class Chooser:
 
 @dataclass(frozen=True)
 class Dim:
-    """A named size with the tile that covers it; ``size`` is what a run uses; ``fixed``: given when compiling."""
+    """A named size with the tile that covers it; ``size`` is what a run uses; ``fixed``: given when compiling.
+    ``integer``: its index comes from tg.range."""
 
     name: str
     tile: int
     size: int
     fixed: bool
+    integer: bool = False
+
+    @property
+    def loop(self) -> str:
+        return f'tg.range("{self.name}")' if self.integer else f'tg.tiles("{self.name}", {self.tile})'
 
 
 @dataclass(frozen=True)
@@ -101,14 +120,14 @@ class _Writer:
 
     # ------------------------------------------------------------------------------------------ sizes
 
-    def dim(self, tile: int, trips: int, fixed: bool) -> Dim:
+    def dim(self, tile: int, trips: int, fixed: bool, integer: bool = False) -> Dim:
         # Cases multiply with the sizes that are not given: the checker proves little beyond two.
         fixed = fixed or sum(not d.fixed for d in self.dims) > 1
         ragged = self.choose.many(0, tile - 1) if trips and self.choose.chance(50) else 0
         size = max(trips * tile - ragged, 0)
         if not fixed:
             size = -(-size // self.multiple) * self.multiple
-        made = Dim(self.fresh("N"), tile, size, fixed)
+        made = Dim(self.fresh("N"), tile, size, fixed, integer)
         self.dims.append(made)
         return made
 
@@ -119,10 +138,26 @@ class _Writer:
 
     def axis(self, size: int, scope: Sequence[tuple[str, Dim]]) -> tuple[str, str | int]:
         """(index text, size of the tensor's axis) for a window of ``size`` along one axis."""
-        options = [(index, d.name) for index, d in scope if d.tile == size]
+        options = [(index, d.name) for index, d in scope if d.tile == size and not d.integer]
         if not options or self.choose.chance(25):
             return ":", size
         return options[-1 - self.choose.below(len(options))]
+
+    def positions(self, scope: Sequence[tuple[str, Dim]]) -> list[tuple[str, str | int]]:
+        """Axes that the tile does not have: integer indices, some of them beyond the tensor."""
+        indices = [(i, d) for i, d in scope if d.integer]
+        if not self.choose.chance(50 if indices else 8):
+            return []
+        out: list[tuple[str, str | int]] = []
+        for _ in range(self.choose.many(1, 2)):
+            if indices and self.choose.chance(80):
+                index, d = self.choose.pick(indices)
+                size: str | int = d.name if self.choose.chance(60) else self.choose.many(1, 3)
+                out.append((self.choose.pick(POSITIONS).format(index), size))
+            else:
+                length = self.choose.many(1, 3)
+                out.append((str(self.choose.below(length)), length))
+        return out
 
     def tensor(self, axes: Sequence[str | int], dtype: str, output: bool) -> str:
         """A parameter of that shape, often one that is there already."""
@@ -136,10 +171,14 @@ class _Writer:
     def shape(self) -> tuple[int, ...]:
         if self.grid:
             return tuple(self.choose.pick(self.sides) for _ in range(2))
-        kind = self.choose.below(10)
+        kind = self.choose.below(14)
         if kind < 6:
             return self.choose.pick(self.sides), self.choose.pick(self.sides)
-        return (self.line,) if kind < 8 else (1, self.line)
+        if kind < 10:
+            return (self.line,) if kind < 8 else (1, self.line)
+        if kind < 12:
+            return (self.choose.pick(self.sides),)
+        return (2, self.choose.pick(self.sides), 8) if kind < 13 else (self.choose.pick(self.sides), 1)
 
     # ------------------------------------------------------------------------------------------ statements
 
@@ -147,6 +186,8 @@ class _Writer:
         shape = shape or self.shape()
         dtype = self.choose.pick(DTYPES)
         axes = [self.axis(s, scope) for s in shape]
+        for position in self.positions(scope):
+            axes.insert(self.choose.below(len(axes)), position)
         name = self.name(tiles)
         by = self.choose.pick(("by=cuda.cp_async()", "by=cuda.cp_async()", "by=cuda.ld()", ""))
         in_loop = len(scope) > len(self.grid)
@@ -195,7 +236,9 @@ class _Writer:
         assert first is not None
         shape = first.shape[::-1] if self.choose.chance(25) and len(first.shape) == 2 else first.shape
         left, dtype = self.value(tiles, shape, None)
-        kind = self.choose.below(8)
+        kind = self.choose.below(10)
+        if kind in (8, 9):
+            return self.choose.pick(FUNCTIONS).format(left), Tile("", shape, dtype)
         if kind == 0:
             other = self.choose.pick(("f32", "bf16", "f16"))
             return f'({left}).astype("{other}")', Tile("", shape, other)
@@ -203,13 +246,113 @@ class _Writer:
             return f"-({left})", Tile("", shape, dtype)
         if kind in (2, 3):
             return f"{left} {self.choose.pick(('* 0.5', '+ 1.0', '- 0.25', '* -1.5', '/ 2.0'))}", Tile("", shape, dtype)
-        right, other = self.value(tiles, shape, None)
+        right, other, shape = self.partner(tiles, shape)
         if {dtype, other} == {"f16", "bf16"}:
             right, other = f'{right}.astype("{dtype}")', dtype
         joint = "f32" if "f32" in (dtype, other) else dtype
         if kind == 7:
             return f"tg.{self.choose.pick(('maximum', 'minimum'))}({left}, {right})", Tile("", shape, joint)
+        if self.choose.chance(15):
+            return f"{left} / (tg.abs({right}) + 0.5)", Tile("", shape, joint)
         return f"{left} {self.choose.pick(('+', '-', '+', '*'))} {right}", Tile("", shape, joint)
+
+    def partner(self, tiles: list[Tile], shape: tuple[int, ...]) -> tuple[str, str, tuple[int, ...]]:
+        """(text, dtype, shape of the result) of an operand that broadcasts with one of ``shape``."""
+        found = self.some(tiles, lambda t: t.shape != shape and broadcast(t.shape, shape) is not None)
+        column = self.some(tiles, lambda t: len(t.shape) == 1 and len(shape) == 2 and t.shape[0] == shape[0])
+        if column and self.choose.chance(50):
+            return f"{column.name}[:, None]", column.dtype, shape
+        if found and self.choose.chance(60):
+            joint = broadcast(found.shape, shape)
+            assert joint is not None
+            text = found.name
+            if len(found.shape) == 1 and len(shape) == 2 and self.choose.chance(40):
+                text = f"{text}[None, :]"
+            return text, found.dtype, joint
+        text, dtype = self.value(tiles, shape, None)
+        return text, dtype, shape
+
+    def reduce(self, depth: int, tiles: list[Tile], outer: list[Tile]) -> None:
+        """A reduction, sometimes of a reduction or of an expression."""
+        if self.choose.chance(50):
+            first = self.some(tiles, lambda t: len(t.shape) > 1)
+            first = first or self.some(tiles)
+            assert first is not None
+            text, tile = first.name, first
+            if len(tile.shape) == 2 and self.choose.chance(25):
+                text, tile = f"{text}.T", Tile("", tile.shape[::-1], tile.dtype)
+        else:
+            text, tile = self.expression(tiles)
+        shape = tile.shape
+        for _ in range(2 if self.choose.chance(15) else 1):
+            axis = self.choose.below(len(shape))
+            keep = self.choose.chance(50)
+            fold = self.choose.pick(FOLDS)
+            given = axis - len(shape) if self.choose.chance(30) else axis
+            last = ", keepdims=True" if keep else ""
+            method = f"({text}).{fold}(axis={given}{last})"
+            text = method if self.choose.chance(50) else f"tg.{fold}({text}, axis={given}{last})"
+            if keep or len(shape) == 1:
+                shape = tuple(1 if a == axis else s for a, s in enumerate(shape))
+            else:
+                shape = shape[:axis] + shape[axis + 1 :]
+            if fold == "sum":
+                text = f"{text} * 0.125"
+        target = self.some(outer, lambda t: t.shape == shape)
+        if target and self.choose.chance(60):
+            op = self.choose.pick(("{} * 0.5 + {}", "tg.maximum({}, {})"))
+            self.write(depth, f"{target.name} = {op.format(target.name, f'({text})')}".rstrip())
+            self.lines[-1] = self.lines[-1].replace("= ", "= (", 1) + f').astype("{target.dtype}")'
+            self.bind(tiles, target)
+            return
+        name = self.name(tiles)
+        self.write(depth, f"{name} = {text}")
+        self.bind(tiles, Tile(name, shape, tile.dtype))
+
+    def online(self, depth: int, scope: list[tuple[str, Dim]], tiles: list[Tile]) -> None:
+        """A softmax that runs over the tiles of a loop, carrying its maximum, its sum and perhaps a product."""
+        self.loops += 1
+        rows, columns = self.choose.pick(self.sides), self.choose.pick(self.sides)
+        product = rows % 16 == 0 and columns % 16 == 0 and self.choose.chance(60)
+        across = 0 if self.choose.chance(30) and not product else 1
+        shape = (rows, columns)
+        kept = tuple(1 if a == across else s for a, s in enumerate(shape))
+        top, total, acc, s, w, keep, higher = (self.fresh(n) for n in ("top", "sum", "acc", "s", "w", "keep", "high"))
+        d = self.dim(shape[across], self.trips(len(scope)), self.choose.chance(40))
+        index = self.fresh("j")
+        self.write(depth, f"{top} = tg.full({kept}, -1e30)")
+        self.write(depth, f"{total} = tg.zeros({kept})")
+        queries = None
+        if product:
+            self.write(depth, f"{acc} = tg.zeros({shape})")
+            if self.choose.chance(70):
+                self.load(depth, scope, tiles, (rows, columns))
+                queries = tiles[-1]
+        self.write(depth, f"for {index} in {d.loop}:")
+        inner, inside = list(tiles), [*scope, (index, d)]
+        self.load(depth + 1, inside, inner, (columns, columns) if queries else shape)
+        read = inner[-1]
+        scores = f'{read.name}.astype("f32")'
+        if queries:
+            left = f'{queries.name}.astype("bf16")' if queries.dtype == "f32" else queries.name
+            kind = "bf16" if queries.dtype == "f32" else queries.dtype
+            right = read.name if read.dtype == kind else f'{read.name}.astype("{kind}")'
+            scores = f"tg.dot({left}, {right}.T) * 0.25"
+        self.write(depth + 1, f"{s} = {scores}")
+        self.write(depth + 1, f"{higher} = tg.maximum({top}, {s}.max(axis={across}, keepdims=True))")
+        self.write(depth + 1, f"{w} = tg.exp2({s} - {higher})")
+        self.write(depth + 1, f"{keep} = tg.exp2({top} - {higher})")
+        self.write(depth + 1, f"{total} = {total} * {keep} + tg.sum({w}, {across}, keepdims=True)")
+        if product:
+            self.load(depth + 1, inside, inner, (columns, columns))
+            values = inner[-1]
+            kind = "bf16" if values.dtype == "f32" else values.dtype
+            right = values.name if values.dtype == kind else f'{values.name}.astype("{kind}")'
+            self.write(depth + 1, f'{acc} = tg.dot({w}.astype("{kind}"), {right}, {acc} * {keep})')
+        self.write(depth + 1, f"{top} = {higher}")
+        result = self.fresh("soft")
+        self.write(depth, f"{result} = {acc if product else top} / ({total} + 0.5)")
+        self.bind(tiles, Tile(result, shape if product else kept, "f32"))
 
     def compute(self, depth: int, tiles: list[Tile], outer: list[Tile]) -> None:
         text, result = self.expression(tiles)
@@ -273,7 +416,7 @@ class _Writer:
         self.bind(tiles, Tile(name, (rows, columns), "f32"))
 
     def store(self, depth: int, scope: list[tuple[str, Dim]], tiles: list[Tile]) -> bool:
-        indices = [(i, d) for i, d in scope if d in self.grid]
+        indices = [(i, d) for i, d in scope if d in self.grid and not d.integer]
 
         def fits(t: Tile) -> bool:
             left = list(t.shape)
@@ -303,6 +446,10 @@ class _Writer:
         if len(tile.shape) == 2 and self.choose.chance(35):
             axes = axes[::-1]
             text = f"{text}.T"
+        front: list[tuple[str, str | int]] = [(i, d.name) for i, d in scope if d in self.grid and d.integer]
+        if not self.grid and self.choose.chance(60):
+            front = self.positions(scope)
+        axes = [*front, *axes]
         out = self.tensor([a for _, a in axes], dtype, True)
         self.write(depth, f"{out}[{', '.join(i for i, _ in axes)}] = {text}")
         return True
@@ -310,15 +457,17 @@ class _Writer:
     def loop(self, depth: int, scope: list[tuple[str, Dim]], tiles: list[Tile]) -> None:
         self.loops += 1
         tile = self.choose.pick((*self.sides, *self.sides, 1, self.line))
-        seen = [d for d in self.dims if d.tile == tile and d not in self.grid and d not in [x for _, x in scope]]
+        integer = self.choose.chance(25)
+        tile = 1 if integer else tile
+        seen = [d for d in self.dims if (d.tile, d.integer) == (tile, integer) and d not in self.grid and d not in [x for _, x in scope]]
         if seen and self.choose.chance(40):
             d = self.choose.pick(seen)
         else:
-            d = self.dim(tile, self.trips(len(scope)), self.choose.chance(20))
+            d = self.dim(tile, self.trips(len(scope)), self.choose.chance(60 if integer else 20), integer)
         index = self.choose.pick(("i", "j", "k"))
         if index in {i for i, _ in scope}:
             index = self.fresh("i")
-        self.write(depth, f'for {index} in tg.tiles("{d.name}", {tile}):')
+        self.write(depth, f"for {index} in {d.loop}:")
         self.block(depth + 1, [*scope, (index, d)], list(tiles), list(tiles))
 
     def block(self, depth: int, scope: list[tuple[str, Dim]], tiles: list[Tile], outer: list[Tile]) -> None:
@@ -329,7 +478,7 @@ class _Writer:
             if self.budget <= 0:
                 break
             self.budget -= 1
-            kind = self.choose.below(20)
+            kind = self.choose.below(27)
             if not tiles or kind < 5:
                 self.load(depth, scope, tiles, None)
             elif kind < 9:
@@ -340,6 +489,10 @@ class _Writer:
                 self.dot(depth, scope, tiles, outer)
             elif kind < 15:
                 stored |= self.store(depth, scope, tiles)
+            elif kind < 19:
+                self.reduce(depth, tiles, outer)
+            elif kind < 20 and inside < 2 and self.loops < 4 and not depth > 3:
+                self.online(depth, scope, tiles)
             elif inside < 3 and self.loops < 4:
                 if self.choose.chance(60):
                     shape = self.choose.pick(tiles).shape
@@ -352,7 +505,7 @@ class _Writer:
 
     def final_store(self, depth: int, scope: list[tuple[str, Dim]], tiles: list[Tile]) -> None:
         """A store that fits the grid, of a tile made for it."""
-        sides = [d.tile for d in self.grid]
+        sides = [d.tile for d in self.grid if not d.integer]
         shape = tuple([*sides, *self.sides][:2]) if sides else (self.line,)
         self.load(depth, scope, tiles, shape)
         self.store(depth, scope, tiles)
@@ -368,9 +521,12 @@ class _Writer:
         if self.choose.chance(40):
             count = self.choose.many(1, 2)
             dims = [self.dim(self.choose.pick(self.sides), self.choose.many(1, 2), False) for _ in range(count)]
-            self.grid = tuple(dims)
             names = ["m", "n"][:count]
-            tiles = ", ".join(f'tg.tiles("{d.name}", {d.tile})' for d in dims)
+            if self.choose.chance(30):
+                dims.insert(0, self.dim(1, self.choose.many(1, 3), self.choose.chance(60), True))
+                names.insert(0, "h")
+            self.grid = tuple(dims)
+            tiles = ", ".join(d.loop for d in dims)
             self.write(1, f"for {', '.join(names)} in tg.grid({tiles}):")
             depth, scope = 2, list(zip(names, dims, strict=True))
         self.block(depth, scope, [], [])
@@ -386,6 +542,15 @@ class _Writer:
             if d.name not in used:  # a loop whose index nothing uses: its extent is a number
                 text = text.replace(f'"{d.name}"', str(d.size))
         return RandomProgram(text, warps, dims_used, tuple(self.tensors), self.multiple)
+
+
+def broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The joint shape by NumPy's rule."""
+    rank = max(len(a), len(b))
+    wide = [((1,) * (rank - len(s)) + s) for s in (a, b)]
+    if any(x != y and 1 not in (x, y) for x, y in zip(*wide, strict=True)):
+        return None
+    return tuple(max(x, y) for x, y in zip(*wide, strict=True))
 
 
 def write_program(choose: Chooser) -> RandomProgram:

@@ -369,6 +369,7 @@ WITHOUT_ORDER: tuple[type[tir.Stmt], ...] = (
     tir.Mma,
     tir.Fill,
     tir.Map,
+    tir.Positions,
     tir.Cast,
     tir.Move,
     tir.Slice,

@@ -175,7 +175,7 @@ def global_access(
             what=f"a tile of rank {layout.rank} does not fit the tensor {window.tensor} of rank {rank}",
             advice="give the tile one axis per axis of the tensor",
         )
-    thread = [_thread_coordinate(cx, layout, axis, hint) for axis in range(rank)]
+    thread = [thread_coordinate(cx, layout, axis, hint) for axis in range(rank)]
     strides = [_stride(cx, param, axis) for axis in range(rank)]
     const = "" if param.output else "const "
     pointer = cx.declare(
@@ -208,7 +208,7 @@ def widened(coords: tuple[np.ndarray, ...], fixed: tuple[int, ...]) -> tuple[np.
     return tuple(out)
 
 
-def _thread_coordinate(cx: Context, layout: Layout, axis: int, hint: str) -> str:
+def thread_coordinate(cx: Context, layout: Layout, axis: int, hint: str) -> str:
     expression = address.thread_expression(tuple(b[axis] for b in (*layout.lane, *layout.warp)))
     return expression if expression == "0" else cx.declare("const int", f"{hint}_{axis}", expression)
 

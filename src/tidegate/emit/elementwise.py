@@ -6,11 +6,13 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from tidegate.emit.access import thread_coordinate
 from tidegate.emit.affine import Affine
-from tidegate.emit.context import Context
+from tidegate.emit.context import Context, plus
 from tidegate.errors import NotEmittable
 from tidegate.ir import tir
 from tidegate.ir.dtypes import DType
+from tidegate.ir.expr import Bin
 from tidegate.ir.registers import folded_registers, source_registers
 
 # C++ of each operation on f32 operands. The program is compiled without contraction to fma, so each rounds once.
@@ -22,6 +24,16 @@ OPERATIONS: dict[str, str] = {
     "div": "{0} / {1}",
     "maximum": "maximum({0}, {1})",
     "minimum": "minimum({0}, {1})",
+    "less": "{0} < {1}",
+    "less_equal": "{0} <= {1}",
+    "greater": "{0} > {1}",
+    "greater_equal": "{0} >= {1}",
+    "equal": "{0} == {1}",
+    "not_equal": "{0} != {1}",
+    "logical_and": "{0} & {1}",
+    "logical_or": "{0} | {1}",
+    "logical_not": "!{0}",
+    "where": "{0} ? {1} : {2}",
     "abs": "fabsf({0})",
     "sqrt": "__fsqrt_rn({0})",
     "rsqrt": "reciprocal_root({0})",
@@ -33,12 +45,17 @@ OPERATIONS: dict[str, str] = {
 }
 
 
+INTEGER: dict[str, str] = {"maximum": "max({0}, {1})", "minimum": "min({0}, {1})", "abs": "abs({0})"}
+"""C++ of the operations that are written differently on integers."""
+
+
 def emit_fill(cx: Context, s: tir.Fill) -> list[str]:
     register = cx.kernel.register(s.dst)
     count = cx.layouts[register.layout].registers
     name = cx.name("register", s.dst)
     if register.dtype.size == 4:
-        return _loop(count, f"{name}[{{0}}] = {literal(s.value)};", cx)
+        value = literal(s.value) if register.dtype.floating else str(int(s.value))
+        return _loop(count, f"{name}[{{0}}] = {value};", cx)
     with np.errstate(over="ignore"):
         bits = int(np.array(s.value).astype(register.dtype.numpy).view(np.uint16))
     return _loop(_words(count), f"{name}[{{0}}] = {bits << 16 | bits:#x};", cx)
@@ -48,7 +65,20 @@ def emit_map(cx: Context, s: tir.Map) -> list[str]:
     template = OPERATIONS.get(s.op)
     if template is None:
         raise NotEmittable(what=f"map {s.dst} <- {s.op}: no such operation", advice=f"use {', '.join(OPERATIONS)}")
-    return _elementwise(cx, s.dst, s.args, template)
+    values = s.args[1:] if s.op == "where" else s.args
+    integers = any(isinstance(a, str) and not cx.kernel.register(tir.Name(a)).dtype.floating for a in values)
+    if integers and s.op in INTEGER:
+        template = INTEGER[s.op]
+    return _elementwise(cx, s.dst, s.args, template, integers)
+
+
+def emit_positions(cx: Context, s: tir.Positions) -> list[str]:
+    layout, name = cx.register_layout(s.dst), cx.name("register", s.dst)
+    thread = thread_coordinate(cx, layout, 0, cx.kernel.register(s.dst).layout)
+    steps = np.array([c[0] for c in layout.register_origins()])
+    start = plus(cx.cpp(s.origin) if not isinstance(s.origin, Bin) else f"({cx.cpp(s.origin)})", thread)
+    values = {"i": np.arange(len(steps)), "j": steps}
+    return cx.unrolled(values, lambda f: [f"{name}[{f['i']}] = {plus(start, str(f['j']))};"])
 
 
 def emit_cast(cx: Context, s: tir.Cast) -> list[str]:
@@ -97,7 +127,9 @@ def emit_reduce(cx: Context, s: tir.Reduce) -> list[str]:
     return lines
 
 
-def _elementwise(cx: Context, dst: str, args: tuple[str | float, ...], template: str) -> list[str]:
+def _elementwise(
+    cx: Context, dst: str, args: tuple[str | float, ...], template: str, integers: bool = False
+) -> list[str]:
     """dst = template(args) for every register: one by one, or in pairs where 16-bit elements are packed."""
     register = cx.kernel.register(tir.Name(dst))
     count = cx.layouts[register.layout].registers
@@ -105,7 +137,8 @@ def _elementwise(cx: Context, dst: str, args: tuple[str | float, ...], template:
     types = [cx.kernel.register(tir.Name(a)).dtype if isinstance(a, str) else None for a in args]
 
     def value(index: str, half: int | None) -> str:
-        return template.format(*(_operand(cx, a, t, index, half) for a, t in zip(args, types, strict=True)))
+        operands = (_operand(cx, a, t, index, half, integers) for a, t in zip(args, types, strict=True))
+        return template.format(*operands)
 
     if all(t is None or t.size == 4 for t in types) and register.dtype.size == 4:
         return _loop(count, f"{name}[{{0}}] = {value('{0}', None)};", cx)
@@ -124,9 +157,9 @@ def _pair(name: str, dtype: DType, index: str, low: str, high: str) -> list[str]
     return [f"{name}[2 * {index}] = {low};", *second]
 
 
-def _operand(cx: Context, arg: str | float, dtype: DType | None, index: str, half: int | None) -> str:
+def _operand(cx: Context, arg: str | float, dtype: DType | None, index: str, half: int | None, integers: bool) -> str:
     if not isinstance(arg, str) or dtype is None:
-        text = literal(float(arg))
+        text = str(int(arg)) if integers else literal(float(arg))
         return f"({text})" if text.startswith("-") else text
     name = cx.name("register", arg)
     if half is None:

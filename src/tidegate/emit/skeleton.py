@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tidegate.emit.context import Context
-from tidegate.emit.elementwise import emit_cast, emit_fill, emit_map, emit_move, emit_reduce
+from tidegate.emit.elementwise import emit_cast, emit_fill, emit_map, emit_move, emit_positions, emit_reduce
 from tidegate.emit.header import header_for
 from tidegate.emit.matrix import emit_ldmatrix, emit_mma
 from tidegate.emit.memory import emit_cp_async, emit_ld_global, emit_ld_shared, emit_st_global, emit_st_shared
@@ -33,6 +33,7 @@ EMITTERS: Mapping[type[tir.Instruction], Callable[[Context, Any], list[str]]] = 
     tir.Mma: emit_mma,
     tir.Fill: emit_fill,
     tir.Map: emit_map,
+    tir.Positions: emit_positions,
     tir.Cast: emit_cast,
     tir.Move: emit_move,
     tir.Slice: emit_move,
@@ -182,7 +183,8 @@ def _declarations(cx: Context, body: list[str]) -> list[str]:
     for r in k.registers:
         name, count = cx.name("register", r.name), cx.layouts[r.layout].registers
         if name in used:
-            form = f"f32 {name}[{count}];" if r.dtype.size == 4 else f"u32 {name}[{(count + 1) // 2}];"
+            words = f"{'f32' if r.dtype.floating else 'int'} {name}[{count}];"
+            form = words if r.dtype.size == 4 else f"u32 {name}[{(count + 1) // 2}];"
             lines.append(f"{form}  // {r.dtype} in layout {r.layout}")
     return lines
 

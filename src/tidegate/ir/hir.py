@@ -108,6 +108,15 @@ class Fill:
 
 
 @dataclass(frozen=True)
+class Positions:
+    """The i32 tile of the positions that a tile index covers: ``index * size`` + 0, 1, .."""
+
+    result: Value
+    index: str
+    span: Span
+
+
+@dataclass(frozen=True)
 class Dot:
     """result = a @ b + c, accumulated in the dtype of c."""
 
@@ -193,7 +202,7 @@ class Loop:
     span: Span
 
 
-Op = Load | Store | Fill | Dot | Map | Cast | Transpose | Reduce | Spread
+Op = Load | Store | Fill | Dot | Map | Cast | Transpose | Reduce | Spread | Positions
 
 
 @dataclass(frozen=True)

@@ -377,7 +377,9 @@ def _map_types(t: Tables, s: tir.Map) -> Iterator[str]:
         yield f"{s.op} takes masks"
     if (dst == BOOL) != (s.op in (*COMPARISONS, *LOGIC)) and s.op != "where":
         yield f"{s.op} does not make {dst}"
-    kinds = {v.floating for v in values if v is not None} | ({dst.floating} if s.op not in (*COMPARISONS, *LOGIC) else set())
+    kinds = {v.floating for v in values if v is not None}
+    if s.op not in (*COMPARISONS, *LOGIC):
+        kinds.add(dst.floating)
     if len(kinds) > 1:
         yield f"{s.op} mixes floats and integers"
 

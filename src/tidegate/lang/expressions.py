@@ -21,13 +21,26 @@ from tidegate.errors import (
     WrongDirection,
 )
 from tidegate.ir import hir
-from tidegate.ir.dtypes import BF16, DTYPES, F16, F32, DType
+from tidegate.ir.dtypes import BF16, BOOL, DTYPES, F16, F32, I32, DType
 from tidegate.ir.expr import Bin, Expr, Int, Sym, binary, parts
 from tidegate.lang import surface
 from tidegate.lang.scope import Gone, Scope, TileIndex
 from tidegate.lang.source import Source, evaluate, whole
 
 OPERATORS: dict[type[ast.operator], str] = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div"}
+
+COMPARISONS: dict[type[ast.cmpop], str] = {
+    ast.Lt: "less",
+    ast.LtE: "less_equal",
+    ast.Gt: "greater",
+    ast.GtE: "greater_equal",
+    ast.Eq: "equal",
+    ast.NotEq: "not_equal",
+}
+
+LOGIC: dict[type[ast.AST], str] = {ast.BitAnd: "logical_and", ast.BitOr: "logical_or", ast.Invert: "logical_not"}
+
+ON_INTEGERS = ("neg", "add", "sub", "mul", "maximum", "minimum", "abs", "where", *COMPARISONS.values())
 
 F32_LIMIT = 2.0**128 - 2.0**103
 """Numbers from here on round to infinity in f32."""
@@ -38,13 +51,16 @@ POSITIONS: dict[type[ast.operator], str] = {ast.Add: "+", ast.Mult: "*", ast.Flo
 FOLDS = ("sum", "max", "min")
 
 ELEMENTWISE = {
+    "where": 3,
     "maximum": 2,
     "minimum": 2,
     **dict.fromkeys(("abs", "sqrt", "rsqrt", "exp", "exp2", "log", "log2", "tanh"), 1),
 }
 """Functions of surface.py that are elementwise, with their number of operands."""
 
-TILE_FUNCTIONS = {getattr(surface, name): name for name in ("load", "dot", "zeros", "full", *FOLDS, *ELEMENTWISE)}
+TILE_FUNCTIONS = {
+    getattr(surface, name): name for name in ("load", "dot", "zeros", "full", "positions", *FOLDS, *ELEMENTWISE)
+}
 
 
 class Expressions:
@@ -68,6 +84,11 @@ class Expressions:
                 return self.binary(node, name)
             case ast.UnaryOp(op=ast.USub()):
                 return self.map("neg", [self.parse(node.operand)], self.span(node), name)
+            case ast.UnaryOp(op=ast.Invert()):
+                return self.map("logical_not", [self.parse(node.operand)], self.span(node), name)
+            case ast.Compare(ops=[op]) if type(op) in COMPARISONS:
+                operands = [self.parse(node.left), self.parse(node.comparators[0])]
+                return self.map(COMPARISONS[type(op)], operands, self.span(node), name)
             case ast.Call():
                 return self.call(node, name)
             case ast.Attribute():
@@ -183,7 +204,7 @@ class Expressions:
         if isinstance(node.op, ast.MatMult):
             a, b = self.tile(node.left, "the left side of @"), self.tile(node.right, "the right side of @")
             return self.dot(a, b, None, None, self.span(node), name)
-        op = OPERATORS.get(type(node.op))
+        op = OPERATORS.get(type(node.op)) or LOGIC.get(type(node.op))
         if op is None:
             raise UnsupportedSyntax(
                 self.span(node), what=f"the operator in {ast.unparse(node)!r}", advice="use + - * / and tg functions"
@@ -302,8 +323,21 @@ class Expressions:
         self.scope.ops.append(hir.Fill(result, self.number(number, span, "tg.full"), span))
         return result
 
+    def call_positions(self, node: ast.Call, span: Span, name: str) -> hir.Value:
+        (item,) = self.arguments(node, ("index",))
+        index = self.parse(item)
+        if not isinstance(index, TileIndex) or index.integer:
+            raise BadCall(
+                self.span(item),
+                what=f"tg.positions of {ast.unparse(item)!r}",
+                advice="give the index of a tg.tiles axis",
+            )
+        result = self.scope.value(name, I32, (index.size,))
+        self.scope.ops.append(hir.Positions(result, index.name, span))
+        return result
+
     def call_elementwise(self, function: str, node: ast.Call, span: Span, name: str) -> hir.Value:
-        names = ("x",) if ELEMENTWISE[function] == 1 else ("a", "b")
+        names = {1: ("x",), 2: ("a", "b"), 3: ("mask", "a", "b")}[ELEMENTWISE[function]]
         return self.map(function, [self.parse(a) for a in self.arguments(node, names)], span, name)
 
     def call_fold(self, fold: str, node: ast.Call, owner: hir.Value | None, span: Span, name: str) -> hir.Value:
@@ -333,7 +367,9 @@ class Expressions:
     # -------------------------------------------------------------------------------------- building blocks
 
     def map(self, op: str, args: list[Any], span: Span, name: str) -> hir.Value:
-        """Elementwise op with NumPy's promotion: numbers are weak, f16 and bf16 widen to f32, never to one another."""
+        """Elementwise op with NumPy's promotion: numbers are weak, f16 and bf16 widen to f32, never to one another.
+
+        Comparisons and logic give masks; integers mix with whole numbers only."""
         tiles = [a for a in args if isinstance(a, hir.Value)]
         operands = [a if isinstance(a, hir.Value) else self.number(a, span, op) for a in args]
         if not tiles:
@@ -341,17 +377,42 @@ class Expressions:
                 span, what=f"{op} of numbers only", advice="give at least one tile; for numbers use Python's functions"
             )
         shape = self.broadcast_shape(op, tiles, span)
-        dtypes = {t.dtype for t in tiles}
-        if dtypes == {F16, BF16}:
-            raise DtypeMismatch(span, what=f"{op} of f16 and bf16", advice="cast one operand with .astype")
-        dtype = F32 if F32 in dtypes else tiles[0].dtype
+        values = operands[1:] if op == "where" else operands
+        dtype = self.common_dtype(op, values, span)
+        if op == "where" and getattr(operands[0], "dtype", None) != BOOL:
+            raise DtypeMismatch(
+                span, what=f"the first operand of where is {_describe(args[0])}, no mask", advice="compare tiles: x < y"
+            )
+        wide = [self.cast(v, dtype, span, "") if isinstance(v, hir.Value) else v for v in values]
         same = tuple(
-            self.broadcast(self.cast(a, dtype, span, ""), shape, span) if isinstance(a, hir.Value) else a
-            for a in operands
+            self.broadcast(v, shape, span) if isinstance(v, hir.Value) else v
+            for v in [*operands[: len(operands) - len(values)], *wide]
         )
-        result = self.scope.value(name, dtype, shape)
+        result = self.scope.value(name, BOOL if op in COMPARISONS.values() else dtype, shape)
         self.scope.ops.append(hir.Map(result, op, same, span))
         return result
+
+    def common_dtype(self, op: str, values: list[Any], span: Span) -> DType:
+        """The dtype that the operands are computed in."""
+        dtypes = {v.dtype for v in values if isinstance(v, hir.Value)} or {F32}
+        names = " and ".join(sorted(d.name for d in dtypes))
+        if dtypes == {F16, BF16}:
+            raise DtypeMismatch(span, what=f"{op} of f16 and bf16", advice="cast one operand with .astype")
+        if op in LOGIC.values():
+            if dtypes != {BOOL} or not all(isinstance(v, hir.Value) for v in values):
+                raise DtypeMismatch(span, what=f"{op} of {names}", advice="& | ~ combine masks, e.g. (x < y) & (y < z)")
+            return BOOL
+        if BOOL in dtypes and not (op == "where" and dtypes == {BOOL}):
+            raise DtypeMismatch(
+                span, what=f"{op} of a mask", advice='choose with tg.where, or cast the mask: mask.astype("f32")'
+            )
+        if I32 in dtypes:
+            whole_numbers = all(isinstance(v, hir.Value) or float(v).is_integer() for v in values)
+            if dtypes != {I32} or not whole_numbers or op not in ON_INTEGERS:
+                what = f"{op} of {names}" + ("" if whole_numbers else " and a fraction")
+                raise DtypeMismatch(span, what=what, advice='cast the integers first: i.astype("f32")')
+            return I32
+        return F32 if F32 in dtypes else next(iter(dtypes))
 
     def broadcast_shape(self, op: str, tiles: list[hir.Value], span: Span) -> tuple[int, ...]:
         """NumPy's rule: shapes are matched from the last axis on; sizes agree or one of them is 1."""

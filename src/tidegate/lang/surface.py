@@ -157,6 +157,16 @@ def min(x: Any, axis: int, keepdims: bool = False) -> Any:
     _kernel_only("min")
 
 
+def where(mask: Any, a: Any, b: Any) -> Any:
+    """``a`` where the mask is true, else ``b``; masks come from comparisons, ``& | ~`` combine them."""
+    _kernel_only("where")
+
+
+def positions(index: Any) -> Any:
+    """The positions that a tg.tiles index covers along its dimension: an i32 tile of one axis."""
+    _kernel_only("positions")
+
+
 def maximum(a: Any, b: Any) -> Any:
     """Elementwise maximum; NaN if either is NaN."""
     _kernel_only("maximum")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from tidegate.errors import BadSchedule, CopyAlignment, OverlappingWrites, Span
+from tidegate.errors import BadSchedule, CopyAlignment, NoInstruction, OverlappingWrites, Span
 from tidegate.ir import hir, legal, tir
 from tidegate.ir.dtypes import F32
-from tidegate.ir.expr import cdiv
+from tidegate.ir.expr import Sym, cdiv, mul
 from tidegate.ir.layout import Coord, Layout
 from tidegate.ir.registers import renamed
 from tidegate.legalise.build import Builder, coalesce
@@ -114,6 +114,10 @@ class _Legaliser:
                 case hir.Fill():
                     out = self.result(node.result)
                     self.build.step(f"fill_{out}", tir.Fill(out, node.number), node.span)
+                case hir.Positions():
+                    out = self.result(node.result)
+                    origin = mul(Sym(node.index), node.result.shape[0])
+                    self.build.step(f"positions_{out}", tir.Positions(out, origin), node.span)
                 case hir.Map():
                     self.map(node)
                 case hir.Cast():
@@ -193,6 +197,13 @@ class _Legaliser:
 
     def to_scratch(self, value: hir.Value, register: str, span: Span) -> str:
         """Writes a register tile to a scratch ring of one slot."""
+        if not value.dtype.floating:
+            raise NoInstruction(
+                span,
+                what=f"{value.name} ({value.dtype}) is needed by other threads than hold it, and shared memory holds "
+                "no integers or masks yet",
+                advice="compute it again where it is used, or cast it to f32 first",
+            )
         register = self.owned(tir.Name(register), value, span)
         layout = self.build.register_layout(register)
         ring = self.build.ring(f"{value.name}_s", value.dtype, value.shape, 1, None, False, span)

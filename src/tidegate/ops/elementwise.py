@@ -13,9 +13,10 @@ Arrays = Sequence[Any]
 
 @dataclass(frozen=True)
 class Elementwise:
-    """``numpy`` computes on float32 arrays, and on int32 arrays for integers and masks. ``error`` bounds the absolute error of the result before rounding, given
-    float64 values of the operands and bounds on their absolute errors. ``ulps``: how far two correct implementations
-    may differ for equal operands, in units of the last place of f32 (0: rounded correctly everywhere)."""
+    """``numpy`` computes on float32 arrays, and on int32 arrays for integers and masks. ``error`` bounds the absolute
+    error of the result before rounding, given float64 values of the operands and bounds on their absolute errors.
+    ``ulps``: how far two correct implementations may differ for equal operands, in units of the last place of f32 (0:
+    rounded correctly everywhere)."""
 
     name: str
     arity: int

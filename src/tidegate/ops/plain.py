@@ -160,6 +160,9 @@ class _Machine:
             case hir.Fill():
                 shape = op.result.shape
                 self.set(op.result, np.full(shape, op.number, op.result.dtype.numpy), self.no_error(shape))
+            case hir.Positions():
+                size = op.result.shape[0]
+                self.set(op.result, np.arange(size, dtype=np.int32) + size * indices[op.index], self.no_error((size,)))
             case hir.Dot():
                 self.dot(op)
             case hir.Map():
@@ -226,8 +229,10 @@ class _Machine:
 
     def map(self, op: hir.Map) -> None:
         row = ELEMENTWISE[op.op]
-        pairs = [self.get(a) if isinstance(a, hir.Value) else (np.float32(a), np.float64(0)) for a in op.args]
-        wide = [np.asarray(v).astype(np.float32) for v, _ in pairs]
+        integers = not any(t.dtype.floating for t in (op.result, *hir.operands(op)))
+        number = np.int32 if integers else np.float32
+        pairs = [self.get(a) if isinstance(a, hir.Value) else (number(a), np.float64(0)) for a in op.args]
+        wide = [v if v.dtype == np.int32 else v.astype(np.float32) for v in (np.asarray(v) for v, _ in pairs)]
         error = None
         with np.errstate(all="ignore"):
             data = np.asarray(row.numpy(*wide))
@@ -253,7 +258,9 @@ class _Machine:
         """Rounds into the result's dtype; an inexact operand may round to the neighbour, hence one epsilon more."""
         with np.errstate(over="ignore", invalid="ignore"):
             value = data.astype(result.dtype.numpy)
-        if error is not None:
+        if error is not None and not result.dtype.floating:
+            error = np.asarray(error)
+        elif error is not None:
             wide = np.abs(data.astype(np.float64))
             tiny = 2.0**-24 if result.dtype.name == "f16" else 0.0
             error = np.where(error > 0, error + result.dtype.epsilon * (wide + error) + tiny, 0.0)

@@ -283,6 +283,12 @@ class Cta:
     def fill(self, step: Step, stmt: tir.Fill, threads: np.ndarray) -> None:
         self._define(stmt.dst, stmt, self.program.holders(stmt.dst, step).of(threads), stmt.value)
 
+    def positions(self, step: Step, stmt: tir.Positions, threads: np.ndarray) -> None:
+        threads = self.program.holders(stmt.dst, step).of(threads)
+        layout = self.program.layouts[stmt.dst]
+        along = coordinates(layout)[0][threads - first_thread(layout, step.warps)]
+        self._define(stmt.dst, stmt, threads, step.origin[0] + along)
+
     def map(self, step: Step, stmt: tir.Map, threads: np.ndarray) -> None:
         if stmt.op not in ELEMENTWISE or ELEMENTWISE[stmt.op].arity != len(stmt.args):
             raise NotExecutable(
@@ -348,6 +354,7 @@ EXECUTE: dict[type, Callable[..., None]] = {
     tir.Mma: Cta.mma,
     tir.Fill: Cta.fill,
     tir.Map: Cta.map,
+    tir.Positions: Cta.positions,
     tir.Cast: Cta.cast,
     tir.Move: Cta.move,
     tir.Slice: Cta.move,

@@ -164,6 +164,8 @@ class _Expansion:
             phase = self._uses[stmt.cursor] // self._depth[stmt.cursor] + 1 - stmt.flip
         origin: tuple[int, ...] = ()
         bounds: tuple[int | None, ...] = ()
+        if isinstance(stmt, tir.Positions):
+            origin = (_evaluate(stmt.origin, self._scope, stmt),)
         if window is not None:
             origin = tuple(_evaluate(e, self._scope, stmt) for e in window.origin)
             bounds = tuple(None if e is None else _evaluate(e, self._scope, stmt) for e in window.bounds)
