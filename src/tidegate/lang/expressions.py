@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
-import math
-import numbers
-import reprlib
-from typing import Any, NoReturn
+from typing import Any
 
 from tidegate.errors import (
     BadCall,
@@ -17,36 +14,17 @@ from tidegate.errors import (
     Span,
     UnknownName,
     UnsupportedSyntax,
-    WindowMismatch,
     WrongDirection,
 )
 from tidegate.ir import hir
-from tidegate.ir.dtypes import BF16, BOOL, DTYPES, F16, F32, I32, DType
-from tidegate.ir.expr import Bin, Expr, Int, Sym, binary, parts
+from tidegate.ir.dtypes import DTYPES, F32, I32, DType
 from tidegate.lang import surface
+from tidegate.lang.elementwise import COMPARISONS, LOGIC, describe
 from tidegate.lang.scope import Gone, Scope, TileIndex
 from tidegate.lang.source import Source, evaluate, whole
+from tidegate.lang.windows import Windows
 
 OPERATORS: dict[type[ast.operator], str] = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div"}
-
-COMPARISONS: dict[type[ast.cmpop], str] = {
-    ast.Lt: "less",
-    ast.LtE: "less_equal",
-    ast.Gt: "greater",
-    ast.GtE: "greater_equal",
-    ast.Eq: "equal",
-    ast.NotEq: "not_equal",
-}
-
-LOGIC: dict[type[ast.AST], str] = {ast.BitAnd: "logical_and", ast.BitOr: "logical_or", ast.Invert: "logical_not"}
-
-ON_INTEGERS = ("neg", "add", "sub", "mul", "maximum", "minimum", "abs", "where", *COMPARISONS.values())
-
-F32_LIMIT = 2.0**128 - 2.0**103
-"""Numbers from here on round to infinity in f32."""
-
-POSITIONS: dict[type[ast.operator], str] = {ast.Add: "+", ast.Mult: "*", ast.FloorDiv: "/", ast.Mod: "%"}
-"""Operators on integer indices; none of them leaves the non-negative numbers."""
 
 FOLDS = ("sum", "max", "min")
 
@@ -63,7 +41,7 @@ TILE_FUNCTIONS = {
 }
 
 
-class Expressions:
+class Expressions(Windows):
     """Parses expressions into the ops of ``scope``."""
 
     def __init__(self, source: Source, scope: Scope) -> None:
@@ -107,7 +85,7 @@ class Expressions:
         if not isinstance(value, hir.Value):
             raise BadCall(
                 self.span(node),
-                what=f"{what} must be a tile, {ast.unparse(node)!r} is {_describe(value)}",
+                what=f"{what} must be a tile, {ast.unparse(node)!r} is {describe(value)}",
                 advice="load a window with tg.load, or make a tile with tg.zeros or tg.full",
             )
         return value
@@ -143,9 +121,6 @@ class Expressions:
             target = getattr(target, attribute, None)
         return target if callable(target) and getattr(target, "__module__", "") == surface.__name__ else None
 
-    def span(self, node: ast.AST) -> Span:
-        return self.source.span(node)
-
     # -------------------------------------------------------------------------------------- forms
 
     def name(self, node: ast.Name) -> Any:
@@ -169,7 +144,7 @@ class Expressions:
             return self.new_axes(owner, node, name)
         if isinstance(owner, TileIndex):
             raise UnsupportedSyntax(
-                self.span(node), what=f"a part of {_describe(owner)}", advice="a tile index indexes windows"
+                self.span(node), what=f"a part of {describe(owner)}", advice="a tile index indexes windows"
             )
         place = self.constant(node.slice, None)
         try:
@@ -196,7 +171,7 @@ class Expressions:
                 return owner.shape
         raise UnsupportedSyntax(
             self.span(node),
-            what=f"the attribute .{node.attr} of {_describe(owner)}",
+            what=f"the attribute .{node.attr} of {describe(owner)}",
             advice="tiles have .T, .dtype, .shape and .astype(dtype)",
         )
 
@@ -223,7 +198,7 @@ class Expressions:
                 return self.call_fold(node.func.attr, node, owner, span, name)
             raise UnsupportedSyntax(
                 span,
-                what=f"the method .{node.func.attr} of {_describe(owner)}",
+                what=f"the method .{node.func.attr} of {describe(owner)}",
                 advice="tiles have .astype(dtype), .sum(axis=...), .max(axis=...) and .min(axis=...)",
             )
         target = self.function(node)
@@ -366,206 +341,6 @@ class Expressions:
 
     # -------------------------------------------------------------------------------------- building blocks
 
-    def map(self, op: str, args: list[Any], span: Span, name: str) -> hir.Value:
-        """Elementwise op with NumPy's promotion: numbers are weak, f16 and bf16 widen to f32, never to one another.
-
-        Comparisons and logic give masks; integers mix with whole numbers only."""
-        tiles = [a for a in args if isinstance(a, hir.Value)]
-        operands = [a if isinstance(a, hir.Value) else self.number(a, span, op) for a in args]
-        if not tiles:
-            raise BadCall(
-                span, what=f"{op} of numbers only", advice="give at least one tile; for numbers use Python's functions"
-            )
-        shape = self.broadcast_shape(op, tiles, span)
-        values = operands[1:] if op == "where" else operands
-        dtype = self.common_dtype(op, values, span)
-        if op == "where" and getattr(operands[0], "dtype", None) != BOOL:
-            raise DtypeMismatch(
-                span, what=f"the first operand of where is {_describe(args[0])}, no mask", advice="compare tiles: x < y"
-            )
-        wide = [self.cast(v, dtype, span, "") if isinstance(v, hir.Value) else v for v in values]
-        same = tuple(
-            self.broadcast(v, shape, span) if isinstance(v, hir.Value) else v
-            for v in [*operands[: len(operands) - len(values)], *wide]
-        )
-        result = self.scope.value(name, BOOL if op in COMPARISONS.values() else dtype, shape)
-        self.scope.ops.append(hir.Map(result, op, same, span))
-        return result
-
-    def common_dtype(self, op: str, values: list[Any], span: Span) -> DType:
-        """The dtype that the operands are computed in."""
-        dtypes = {v.dtype for v in values if isinstance(v, hir.Value)} or {F32}
-        names = " and ".join(sorted(d.name for d in dtypes))
-        if dtypes == {F16, BF16}:
-            raise DtypeMismatch(span, what=f"{op} of f16 and bf16", advice="cast one operand with .astype")
-        if op in LOGIC.values():
-            if dtypes != {BOOL} or not all(isinstance(v, hir.Value) for v in values):
-                raise DtypeMismatch(span, what=f"{op} of {names}", advice="& | ~ combine masks, e.g. (x < y) & (y < z)")
-            return BOOL
-        if BOOL in dtypes and not (op == "where" and dtypes == {BOOL}):
-            raise DtypeMismatch(
-                span, what=f"{op} of a mask", advice='choose with tg.where, or cast the mask: mask.astype("f32")'
-            )
-        if I32 in dtypes:
-            whole_numbers = all(isinstance(v, hir.Value) or float(v).is_integer() for v in values)
-            if dtypes != {I32} or not whole_numbers or op not in ON_INTEGERS:
-                what = f"{op} of {names}" + ("" if whole_numbers else " and a fraction")
-                raise DtypeMismatch(span, what=what, advice='cast the integers first: i.astype("f32")')
-            return I32
-        return F32 if F32 in dtypes else next(iter(dtypes))
-
-    def broadcast_shape(self, op: str, tiles: list[hir.Value], span: Span) -> tuple[int, ...]:
-        """NumPy's rule: shapes are matched from the last axis on; sizes agree or one of them is 1."""
-        rank = max(len(t.shape) for t in tiles)
-        out = []
-        for axis in range(-rank, 0):
-            sizes = {t.shape[axis] for t in tiles if len(t.shape) >= -axis} - {1}
-            if len(sizes) > 1:
-                shapes = " and ".join(f"{t.name} {t.shape}" for t in tiles)
-                raise ShapeMismatch(
-                    span, what=f"{op} of {shapes}", advice="sizes agree, or one is 1; add an axis with t[:, None]"
-                )
-            out.append(sizes.pop() if sizes else 1)
-        return tuple(out)
-
-    def broadcast(self, value: hir.Value, shape: tuple[int, ...], span: Span) -> hir.Value:
-        if value.shape == shape:
-            return value
-        missing = len(shape) - len(value.shape)
-        return self.spread(value, shape, tuple(a + missing for a in range(len(value.shape))), span, "")
-
-    def spread(
-        self, value: hir.Value, shape: tuple[int, ...], axes: tuple[int, ...], span: Span, name: str
-    ) -> hir.Value:
-        result = self.scope.value(name, value.dtype, shape)
-        self.scope.ops.append(hir.Spread(result, value, axes, span))
-        return result
-
-    def new_axes(self, owner: hir.Value, node: ast.Subscript, name: str) -> hir.Value:
-        """t[:, None] and t[None, :]: the tile with axes of one element added."""
-        items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        shape: list[int] = []
-        axes: list[int] = []
-        for item in items:
-            if isinstance(item, ast.Constant) and item.value is None:
-                shape.append(1)
-            elif (
-                isinstance(item, ast.Slice)
-                and not (item.lower or item.upper or item.step)
-                and len(axes) < len(owner.shape)
-            ):
-                shape.append(owner.shape[len(axes)])
-                axes.append(len(shape) - 1)
-            else:
-                raise UnsupportedSyntax(
-                    self.span(node),
-                    what=f"a part of {_describe(owner)}",
-                    advice="tiles are used whole (load the part); t[:, None] adds an axis",
-                )
-        if len(axes) != len(owner.shape):
-            raise ShapeMismatch(
-                self.span(node),
-                what=f"{ast.unparse(node)} of a tile of shape {owner.shape}",
-                advice="write ':' per axis",
-            )
-        return self.spread(owner, tuple(shape), tuple(axes), self.span(node), name)
-
-    def number(self, value: Any, span: Span, what: str) -> float:
-        """A compile-time number as an operand; raises BadCall."""
-        if isinstance(value, TileIndex):
-            raise BadCall(
-                span, what=f"{what} of {_describe(value)}", advice="a tile index has no value here: it indexes windows"
-            )
-        if isinstance(value, bool) or not isinstance(value, numbers.Real):
-            raise BadCall(span, what=f"{what} of {_describe(value)}", advice="operands are tiles and numbers")
-        try:
-            number = float(value)
-        except OverflowError:
-            number = F32_LIMIT
-        if math.isfinite(number) and abs(number) >= F32_LIMIT:
-            raise BadCall(
-                span, what=f"{what} of a number beyond the range of f32", advice='use float("inf") for infinity'
-            )
-        return number
-
-    def cast(self, value: hir.Value, dtype: DType, span: Span, name: str) -> hir.Value:
-        if value.dtype == dtype:
-            return value
-        result = self.scope.value(name, dtype, value.shape)
-        self.scope.ops.append(hir.Cast(result, value, span))
-        return result
-
-    def window(self, node: ast.Subscript) -> tuple[hir.Tensor, hir.Window]:
-        """A window such as a[m, k] or a[r, :]."""
-        if isinstance(node.value, ast.Subscript):
-            raise WindowMismatch(
-                self.span(node), what="a window of a window", advice="index all axes at once, e.g. a[m, k]"
-            )
-        tensor = self.parse(node.value)
-        if not isinstance(tensor, hir.Tensor):
-            raise WindowMismatch(
-                self.span(node), what=f"{ast.unparse(node.value)!r} is no tensor", advice="index a tensor parameter"
-            )
-        items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        if len(items) != len(tensor.shape):
-            sizes = ", ".join(map(str, tensor.shape))
-            raise WindowMismatch(
-                self.span(node),
-                what=f"{tensor.name}[{sizes}] has {len(tensor.shape)} axes, the window has {len(items)}",
-                advice="give one tile index, or ':' for a fixed axis, per axis",
-            )
-        axes = [self.axis(tensor, number, item) for number, item in enumerate(items)]
-        return tensor, hir.Window(tensor.name, tuple(axes))
-
-    def axis(self, tensor: hir.Tensor, number: int, item: ast.expr) -> hir.Axis:
-        extent = tensor.shape[number]
-        if isinstance(item, ast.Slice) and not (item.lower or item.upper or item.step):
-            if not isinstance(extent, Int):
-                self.bad_axis(
-                    item, f"':' takes the whole axis {number} of {tensor.name}, whose size {extent} is not fixed"
-                )
-            return hir.Axis(None, extent.value, extent)
-        at = self.position(item)
-        if at is not None:
-            return self.single(tensor, number, item, at)
-        index = self.parse(item) if isinstance(item, ast.Name) else None
-        if not isinstance(index, TileIndex):
-            self.bad_axis(item, f"axis {number} of {tensor.name} is indexed by {ast.unparse(item)!r}, no tile index")
-        if index.extent != extent:
-            self.bad_axis(
-                item,
-                f"axis {number} of {tensor.name} has size {extent}, the index {index.name} runs over {index.extent}",
-            )
-        return hir.Axis(index.name, index.size, extent)
-
-    def position(self, item: ast.expr) -> Expr | None:
-        """An integer index: numbers, tg.range indices, and + * // % of them; None if it is something else."""
-        if isinstance(item, ast.Name) and isinstance(bound := self.scope.bindings.get(item.id), TileIndex):
-            return Sym(bound.name) if bound.integer else None
-        if isinstance(item, ast.BinOp) and type(item.op) in POSITIONS:
-            a, b = self.position(item.left), self.position(item.right)
-            return None if a is None or b is None else binary(POSITIONS[type(item.op)], a, b)
-        if isinstance(item, ast.Slice) or not self.static(item):
-            return None
-        value = whole(evaluate(self.source, item, self.scope.constants()))
-        return None if value is None else Int(value)
-
-    def single(self, tensor: hir.Tensor, number: int, item: ast.expr, at: Expr) -> hir.Axis:
-        """One position of an axis, which the tile then does not have."""
-        extent = tensor.shape[number]
-        if number == len(tensor.shape) - 1:
-            self.bad_axis(item, f"the last axis of {tensor.name} is indexed by an integer, but accesses run along it")
-        if isinstance(at, Int) and not (at.value >= 0 and (not isinstance(extent, Int) or at.value < extent.value)):
-            self.bad_axis(item, f"axis {number} of {tensor.name} has size {extent}, the index is {at}")
-        if any(isinstance(e, Bin) and e.op in ("/", "%") and e.b == Int(0) for e in parts(at)):
-            self.bad_axis(item, f"{ast.unparse(item)!r} divides by 0")
-        return hir.Axis(None, 1, extent, at)
-
-    def bad_axis(self, item: ast.expr, what: str) -> NoReturn:
-        raise WindowMismatch(
-            self.span(item), what=what, advice="index each axis with the tg.tiles index of the same dimension"
-        )
-
     def instruction(self, node: ast.expr | None, span: Span) -> hir.Instruction | None:
         by = self.constant(node, None)
         if by is not None and not isinstance(by, hir.Instruction):
@@ -589,7 +364,7 @@ class Expressions:
 
     def dtype(self, name: Any, span: Span) -> DType:
         if not isinstance(name, str) or name not in DTYPES:
-            raise DtypeMismatch(span, what=f"{_describe(name)} is no dtype", advice=f"use one of {', '.join(DTYPES)}")
+            raise DtypeMismatch(span, what=f"{describe(name)} is no dtype", advice=f"use one of {', '.join(DTYPES)}")
         return DTYPES[name]
 
     def arguments(self, node: ast.Call, required: tuple[str, ...], optional: tuple[str, ...] = ()) -> list[Any]:
@@ -648,15 +423,3 @@ def _attributes(node: ast.expr) -> list[str]:
 
 def _is_none(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value is None
-
-
-def _describe(value: Any) -> str:
-    match value:
-        case hir.Value():
-            return f"the tile {value.name}"
-        case hir.Tensor():
-            return f"the tensor {value.name} (load a window of it)"
-        case TileIndex():
-            return f"the tile index {value.name}"
-    name = getattr(value, "__name__", None)  # of functions, types, modules: their repr holds an address or a path
-    return f"the {type(value).__name__} {name}" if isinstance(name, str) else reprlib.repr(value)

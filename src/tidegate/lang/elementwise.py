@@ -1,0 +1,182 @@
+"""Elementwise operations on tiles: dtypes, broadcasting, axes."""
+
+from __future__ import annotations
+
+import ast
+import math
+import numbers
+import reprlib
+from typing import Any
+
+from tidegate.errors import BadCall, DtypeMismatch, ShapeMismatch, Span, UnsupportedSyntax
+from tidegate.ir import hir
+from tidegate.ir.dtypes import BF16, BOOL, F16, F32, I32, DType
+from tidegate.lang.scope import Scope, TileIndex
+from tidegate.lang.source import Source
+
+COMPARISONS: dict[type[ast.cmpop], str] = {
+    ast.Lt: "less",
+    ast.LtE: "less_equal",
+    ast.Gt: "greater",
+    ast.GtE: "greater_equal",
+    ast.Eq: "equal",
+    ast.NotEq: "not_equal",
+}
+
+LOGIC: dict[type[ast.AST], str] = {ast.BitAnd: "logical_and", ast.BitOr: "logical_or", ast.Invert: "logical_not"}
+
+ON_INTEGERS = ("neg", "add", "sub", "mul", "maximum", "minimum", "abs", "where", *COMPARISONS.values())
+
+F32_LIMIT = 2.0**128 - 2.0**103
+"""Numbers from here on round to infinity in f32."""
+
+
+class Elementwise:
+    """Appends elementwise ops to the open block of ``scope``; :class:`Expressions` builds on it."""
+
+    source: Source
+    scope: Scope
+
+    def span(self, node: ast.AST) -> Span:
+        return self.source.span(node)
+
+    def map(self, op: str, args: list[Any], span: Span, name: str) -> hir.Value:
+        """Elementwise op with NumPy's promotion: numbers are weak, f16 and bf16 widen to f32, never to one another.
+
+        Comparisons and logic give masks; integers mix with whole numbers only."""
+        tiles = [a for a in args if isinstance(a, hir.Value)]
+        operands = [a if isinstance(a, hir.Value) else self.number(a, span, op) for a in args]
+        if not tiles:
+            raise BadCall(
+                span, what=f"{op} of numbers only", advice="give at least one tile; for numbers use Python's functions"
+            )
+        shape = self.broadcast_shape(op, tiles, span)
+        values = operands[1:] if op == "where" else operands
+        dtype = self.common_dtype(op, values, span)
+        if op == "where" and getattr(operands[0], "dtype", None) != BOOL:
+            raise DtypeMismatch(
+                span, what=f"the first operand of where is {describe(args[0])}, no mask", advice="compare tiles: x < y"
+            )
+        wide = [self.cast(v, dtype, span, "") if isinstance(v, hir.Value) else v for v in values]
+        same = tuple(
+            self.broadcast(v, shape, span) if isinstance(v, hir.Value) else v
+            for v in [*operands[: len(operands) - len(values)], *wide]
+        )
+        result = self.scope.value(name, BOOL if op in COMPARISONS.values() else dtype, shape)
+        self.scope.ops.append(hir.Map(result, op, same, span))
+        return result
+
+    def common_dtype(self, op: str, values: list[Any], span: Span) -> DType:
+        """The dtype that the operands are computed in."""
+        dtypes = {v.dtype for v in values if isinstance(v, hir.Value)} or {F32}
+        names = " and ".join(sorted(d.name for d in dtypes))
+        if dtypes == {F16, BF16}:
+            raise DtypeMismatch(span, what=f"{op} of f16 and bf16", advice="cast one operand with .astype")
+        if op in LOGIC.values():
+            if dtypes != {BOOL} or not all(isinstance(v, hir.Value) for v in values):
+                raise DtypeMismatch(span, what=f"{op} of {names}", advice="& | ~ combine masks, e.g. (x < y) & (y < z)")
+            return BOOL
+        if BOOL in dtypes and not (op == "where" and dtypes == {BOOL}):
+            raise DtypeMismatch(
+                span, what=f"{op} of a mask", advice='choose with tg.where, or cast the mask: mask.astype("f32")'
+            )
+        if I32 in dtypes:
+            whole_numbers = all(isinstance(v, hir.Value) or float(v).is_integer() for v in values)
+            if dtypes != {I32} or not whole_numbers or op not in ON_INTEGERS:
+                what = f"{op} of {names}" + ("" if whole_numbers else " and a fraction")
+                raise DtypeMismatch(span, what=what, advice='cast the integers first: i.astype("f32")')
+            return I32
+        return F32 if F32 in dtypes else next(iter(dtypes))
+
+    def broadcast_shape(self, op: str, tiles: list[hir.Value], span: Span) -> tuple[int, ...]:
+        """NumPy's rule: shapes are matched from the last axis on; sizes agree or one of them is 1."""
+        rank = max(len(t.shape) for t in tiles)
+        out = []
+        for axis in range(-rank, 0):
+            sizes = {t.shape[axis] for t in tiles if len(t.shape) >= -axis} - {1}
+            if len(sizes) > 1:
+                shapes = " and ".join(f"{t.name} {t.shape}" for t in tiles)
+                raise ShapeMismatch(
+                    span, what=f"{op} of {shapes}", advice="sizes agree, or one is 1; add an axis with t[:, None]"
+                )
+            out.append(sizes.pop() if sizes else 1)
+        return tuple(out)
+
+    def broadcast(self, value: hir.Value, shape: tuple[int, ...], span: Span) -> hir.Value:
+        if value.shape == shape:
+            return value
+        missing = len(shape) - len(value.shape)
+        return self.spread(value, shape, tuple(a + missing for a in range(len(value.shape))), span, "")
+
+    def spread(
+        self, value: hir.Value, shape: tuple[int, ...], axes: tuple[int, ...], span: Span, name: str
+    ) -> hir.Value:
+        result = self.scope.value(name, value.dtype, shape)
+        self.scope.ops.append(hir.Spread(result, value, axes, span))
+        return result
+
+    def new_axes(self, owner: hir.Value, node: ast.Subscript, name: str) -> hir.Value:
+        """t[:, None] and t[None, :]: the tile with axes of one element added."""
+        items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        shape: list[int] = []
+        axes: list[int] = []
+        for item in items:
+            if isinstance(item, ast.Constant) and item.value is None:
+                shape.append(1)
+            elif (
+                isinstance(item, ast.Slice)
+                and not (item.lower or item.upper or item.step)
+                and len(axes) < len(owner.shape)
+            ):
+                shape.append(owner.shape[len(axes)])
+                axes.append(len(shape) - 1)
+            else:
+                raise UnsupportedSyntax(
+                    self.span(node),
+                    what=f"a part of {describe(owner)}",
+                    advice="tiles are used whole (load the part); t[:, None] adds an axis",
+                )
+        if len(axes) != len(owner.shape):
+            raise ShapeMismatch(
+                self.span(node),
+                what=f"{ast.unparse(node)} of a tile of shape {owner.shape}",
+                advice="write ':' per axis",
+            )
+        return self.spread(owner, tuple(shape), tuple(axes), self.span(node), name)
+
+    def number(self, value: Any, span: Span, what: str) -> float:
+        """A compile-time number as an operand; raises BadCall."""
+        if isinstance(value, TileIndex):
+            raise BadCall(
+                span, what=f"{what} of {describe(value)}", advice="a tile index has no value here: it indexes windows"
+            )
+        if isinstance(value, bool) or not isinstance(value, numbers.Real):
+            raise BadCall(span, what=f"{what} of {describe(value)}", advice="operands are tiles and numbers")
+        try:
+            number = float(value)
+        except OverflowError:
+            number = F32_LIMIT
+        if math.isfinite(number) and abs(number) >= F32_LIMIT:
+            raise BadCall(
+                span, what=f"{what} of a number beyond the range of f32", advice='use float("inf") for infinity'
+            )
+        return number
+
+    def cast(self, value: hir.Value, dtype: DType, span: Span, name: str) -> hir.Value:
+        if value.dtype == dtype:
+            return value
+        result = self.scope.value(name, dtype, value.shape)
+        self.scope.ops.append(hir.Cast(result, value, span))
+        return result
+
+
+def describe(value: Any) -> str:
+    match value:
+        case hir.Value():
+            return f"the tile {value.name}"
+        case hir.Tensor():
+            return f"the tensor {value.name} (load a window of it)"
+        case TileIndex():
+            return f"the tile index {value.name}"
+    name = getattr(value, "__name__", None)  # of functions, types, modules: their repr holds an address or a path
+    return f"the {type(value).__name__} {name}" if isinstance(name, str) else reprlib.repr(value)
