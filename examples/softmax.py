@@ -10,4 +10,4 @@ def softmax(x: tg.Tensor["R", "COLS", "bf16"], y: tg.Out["R", "COLS", "bf16"], *
     for r in tg.grid(tg.tiles("R", 1)):
         row = tg.load(x[r, :]).astype("f32") * LOG2_E
         weights = tg.exp2(row - row.max(axis=1, keepdims=True))
-        y[r, :] = (weights / weights.sum(axis=1, keepdims=True)).astype("bf16")
+        y[r, :] = (weights * (1.0 / weights.sum(axis=1, keepdims=True))).astype("bf16")

@@ -74,6 +74,8 @@ def cases() -> Iterator[Case]:
     for queries, keys in ((256, 256), (70, 128), (1, 64), (130, 192)):
         sizes = (("B", 2), ("H", 4), ("S", queries), ("HK", 2), ("T", keys))
         for width, warps in ((64, 4), (128, 4), (128, 8)):
+            causal = tuple((n, s) for n, s in sizes if n != "T")
+            yield Case("attention_small", "attention_causal", causal, (("GROUP", 2), ("D", width), ("warps", warps)))
             yield Case("attention_small", "attention", sizes, (("GROUP", 2), ("D", width), ("warps", warps)))
     yield gemm("gemm_v2", 192, 96, 160, BM=96, BN=48, BK=32, STAGES=3, warps=4)
     yield gemm("gemm_v2", 192, 96, 160, BM=16, BN=8, BK=16, STAGES=5, warps=8)

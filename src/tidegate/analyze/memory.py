@@ -22,6 +22,10 @@ EXHAUSTIVE = 6
 
 MIN_ALIGN = 16
 
+CHEAPER_THAN_A_BARRIER = 256
+"""Scratch tiles of up to this many bytes keep their bytes to themselves: sharing them would save less than the
+rendezvous costs that it may need."""
+
 
 @dataclass(frozen=True)
 class Life:
@@ -98,6 +102,8 @@ def lives(program: legal.LegalProgram) -> tuple[Life, ...]:
     out = []
     for ring in program.rings:
         first, last = _extent(ring, touched[ring.name], spans)
+        if not ring.staged and ring.layout.bytes <= CHEAPER_THAN_A_BARRIER:
+            first, last = 0, clock
         out.append(Life(ring, first, last))
     return tuple(sorted(out, key=lambda life: life.first))
 

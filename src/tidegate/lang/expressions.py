@@ -17,7 +17,7 @@ from tidegate.errors import (
     WrongDirection,
 )
 from tidegate.ir import hir
-from tidegate.ir.dtypes import DTYPES, F32, I32, DType
+from tidegate.ir.dtypes import BOOL, DTYPES, F32, I32, DType
 from tidegate.lang import surface
 from tidegate.lang.elementwise import COMPARISONS, LOGIC, describe
 from tidegate.lang.scope import Gone, Scope, TileIndex
@@ -193,7 +193,10 @@ class Expressions(Windows):
             if isinstance(owner, hir.Value) and node.func.attr == "astype":
                 (dtype,) = self.arguments(node, ("dtype",))
                 wanted = self.parse(dtype)  # another tile's .dtype counts
-                return self.cast(owner, self.dtype(wanted, self.span(dtype)), span, name)
+                kind = self.dtype(wanted, self.span(dtype))
+                if kind == BOOL and owner.dtype != BOOL:
+                    return self.map("not_equal", [owner, 0], span, name)
+                return self.cast(owner, kind, span, name)
             if isinstance(owner, hir.Value) and node.func.attr in FOLDS:
                 return self.call_fold(node.func.attr, node, owner, span, name)
             raise UnsupportedSyntax(
