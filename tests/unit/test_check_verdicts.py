@@ -314,3 +314,31 @@ def test_a_gemm_is_checked_for_all_trip_counts_in_half_a_second() -> None:
         assert check(kernel).safe
         took.append(time.perf_counter() - began)
     assert min(took) < 0.5, took
+
+
+GRID_AND_LOOP = """
+kernel k target sm_80 warps 1 smem 512
+dim S
+param a f32 [4, 128] in align 16
+param b f32 [S, 128] out align 16
+grid m < cdiv(S, {tile})
+layout row [1, 128] reg 0,1 0,2 lane 0,4 0,8 0,16 0,32 0,64 warp - rep 1,1
+buffer t f32 [1, 128] stages 1 at 0 stride 512
+register x f32 layout row
+body {{
+  cp_async t <- a[0, 0] layout row bytes 16
+  cp_commit
+  for k = 0 .. cdiv(S, 64) {{
+    cp_wait 0
+    ld_shared x <- t bytes 16
+    st_global b[m < S, 0] <- x bytes 16
+  }}
+}}
+"""
+
+
+def test_a_loop_over_a_size_that_the_grid_ranges_over_runs() -> None:
+    """Where there is a CTA, S is not 0, whatever the two tile sizes are."""
+    assert check(parse_kernel(GRID_AND_LOOP.format(tile=1))).status == "safe"
+    without_grid = GRID_AND_LOOP.format(tile=1).replace("grid m < cdiv(S, 1)\n", "").replace("b[m < S", "b[0 < S")
+    assert check(parse_kernel(without_grid)).status == "unsafe"

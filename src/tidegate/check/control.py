@@ -287,6 +287,29 @@ class Place:
     end: Linear
 
 
+def consistent(known: Mapping[Atom, Interval]) -> bool:
+    """Is there a value of every size for which all its tile counts lie in their intervals? (cdiv(S, a) = x says that S
+    is above (x - 1) * a and at most x * a.)"""
+    ranges: dict[str, Interval] = {}
+    for atom, at in known.items():
+        size, low, high = _range(atom.value, at)
+        old = ranges.get(size, Interval(0, inf))
+        ranges[size] = Interval(max(old.low, low), min(old.high, high))
+    return all(r.low <= r.high for r in ranges.values())
+
+
+def _range(e: ex.Expr, at: Interval) -> tuple[str, float, float]:
+    """A size and the values it may have, given the interval of an expression of it; for other forms, anything."""
+    if isinstance(e, ex.Sym):
+        return e.name, at.low, at.high
+    if isinstance(e, ex.Bin) and isinstance(e.a, ex.Sym) and isinstance(e.b, ex.Int) and e.b.value > 0:
+        if e.op == "cdiv":
+            return e.a.name, (at.low - 1) * e.b.value + 1 if at.low > 0 else 0, at.high * e.b.value
+        if e.op == "/":
+            return e.a.name, at.low * e.b.value, at.high * e.b.value + e.b.value - 1
+    return "", 0, inf
+
+
 @dataclass(frozen=True)
 class Env:
     """Atoms and indices at one point of the run. ``period``: the modulus of residues."""

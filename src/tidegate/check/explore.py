@@ -132,8 +132,13 @@ class Explorer:
         return [case for case in all_cases if self._possible(case)]
 
     def _possible(self, case: Case) -> bool:
-        """There is a CTA, and every grid index lies inside its extent, which an atom may have fixed."""
+        """There is a CTA, every grid index lies inside its extent, which an atom may have fixed, and every size has a
+        value that fits all that is said of it."""
         env = Env(case.atoms, case.grid, self.period)
+        extents = [self.reader.linear(axis.extent) for axis in self.kernel.grid]
+        running = {t: Interval(1, inf) for e in extents if e.const <= 0 for t in _alone(e) if t not in case.atoms}
+        if not control.consistent({**running, **case.atoms}):
+            return False
         if any(env.bounds(self.reader.linear(axis.extent)).high < 1 for axis in self.kernel.grid):
             return False
         for place in case.grid.values():
@@ -301,6 +306,13 @@ class Explorer:
                 states = self._body(loop, states, env, place)
             out += states
         return out
+
+
+def _alone(form: Linear) -> list[Atom]:
+    """The atom that a form consists of, if it is one."""
+    if form.const == 0 and len(form.terms) == 1 and form.terms[0][1] == 1 and isinstance(form.terms[0][0], Atom):
+        return [form.terms[0][0]]
+    return []
 
 
 def _distances(form: Linear, ends: Mapping[str, Linear]) -> Iterable[int]:

@@ -461,8 +461,9 @@ def _same_axes(program: hir.Program, stores: list[hir.Store]) -> None:
     for store in stores:
         other = first.setdefault(store.window.tensor, store)
         for mine, theirs in zip(store.window.axes, other.window.axes, strict=True):
-            if mine.index != theirs.index and {mine.index, theirs.index} & grid:
-                index = mine.index if mine.index in grid else theirs.index
+            one, two = (a.index if a.at is None else str(a.at) for a in (mine, theirs))
+            if one != two and {one, two} & grid:
+                index = one if one in grid else two
                 raise OverlappingWrites(
                     store.span,
                     [(other.span, "the other window")],

@@ -15,6 +15,8 @@ from tidegate.lang.source import evaluate, whole
 POSITIONS: dict[type[ast.operator], str] = {ast.Add: "+", ast.Mult: "*", ast.FloorDiv: "/", ast.Mod: "%"}
 """Operators on integer indices; none of them leaves the non-negative numbers."""
 
+SAME_DIMENSION = "index each axis with the tg.tiles index of the same dimension"
+
 
 class Windows(Elementwise):
     """Parses windows such as a[m, k], a[h // G, m, :]; :class:`Expressions` builds on it."""
@@ -62,7 +64,8 @@ class Windows(Elementwise):
             return self.single(tensor, number, item, at)
         index = self.parse(item) if isinstance(item, ast.Name) else None
         if not isinstance(index, TileIndex):
-            self.bad_axis(item, f"axis {number} of {tensor.name} is indexed by {ast.unparse(item)!r}, no tile index")
+            what = f"axis {number} of {tensor.name} is indexed by {ast.unparse(item)!r}, no tile index"
+            self.bad_axis(item, what, self.advice_on(item))
         if index.extent != extent:
             self.bad_axis(
                 item,
@@ -86,14 +89,39 @@ class Windows(Elementwise):
         """One position of an axis, which the tile then does not have."""
         extent = tensor.shape[number]
         if number == len(tensor.shape) - 1:
-            self.bad_axis(item, f"the last axis of {tensor.name} is indexed by an integer, but accesses run along it")
+            what = f"the last axis of {tensor.name} is indexed by an integer, but accesses run along it"
+            self.bad_axis(item, what, "index it with ':' or a tg.tiles index; a tile of one element keeps its axis")
         if isinstance(at, Int) and not (at.value >= 0 and (not isinstance(extent, Int) or at.value < extent.value)):
-            self.bad_axis(item, f"axis {number} of {tensor.name} has size {extent}, the index is {at}")
-        if any(isinstance(e, Bin) and e.op in ("/", "%") and e.b == Int(0) for e in parts(at)):
-            self.bad_axis(item, f"{ast.unparse(item)!r} divides by 0")
+            what = f"axis {number} of {tensor.name} has size {extent}, the index is {at}"
+            self.bad_axis(item, what, "positions count from 0")
+        for part in parts(at):
+            if isinstance(part, Int) and not 0 <= part.value < 2**31:
+                what = f"{ast.unparse(item)!r} computes with {part}"
+                self.bad_axis(item, what, "use numbers from 0 to 2**31 - 1: positions count from 0")
+            if isinstance(part, Bin) and part.op in ("/", "%") and least(part.b) < 1:
+                zero = "divides by 0" if part.b == Int(0) else f"divides by {part.b}, which may be 0"
+                self.bad_axis(item, f"{ast.unparse(item)!r} {zero}", "divide by a positive number")
         return hir.Axis(None, 1, extent, at)
 
-    def bad_axis(self, item: ast.expr, what: str) -> NoReturn:
-        raise WindowMismatch(
-            self.span(item), what=what, advice="index each axis with the tg.tiles index of the same dimension"
-        )
+    def advice_on(self, item: ast.expr) -> str:
+        """What to write instead of an index that is none."""
+        used = [n.id for n in ast.walk(item) if isinstance(n, ast.Name)]
+        found = [b for name in used if isinstance(b := self.scope.bindings.get(name), TileIndex)]
+        if any(not index.integer for index in found):
+            return "tile indices stand alone; an index of tg.range may be computed with"
+        if found:
+            return "indices of tg.range take + * // %, with numbers and with one another"
+        return SAME_DIMENSION
+
+    def bad_axis(self, item: ast.expr, what: str, advice: str = "") -> NoReturn:
+        raise WindowMismatch(self.span(item), what=what, advice=advice or SAME_DIMENSION)
+
+
+def least(e: Expr) -> int:
+    """A number that a position never goes below, indices being 0 or more."""
+    if isinstance(e, Int):
+        return e.value
+    if isinstance(e, Bin) and e.op in ("+", "*"):
+        a, b = least(e.a), least(e.b)
+        return a + b if e.op == "+" else a * b
+    return 0

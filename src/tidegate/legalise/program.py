@@ -354,9 +354,10 @@ class _Legaliser:
         """Folds within each warp; where several warps share the axis they exchange their parts through shared memory
         and every thread folds them again. In f32, rounded once."""
         value, axis, span = node.source, node.axis, node.span
-        source = self.operand(value, self.layouts[value.id], span)
+        held = self.foldable(value)
+        source = self.operand(value, held, span)
         if value.dtype != F32:
-            wide = self.build.register(f"{value.name}_wide", F32, self.layouts[value.id])
+            wide = self.build.register(f"{value.name}_wide", F32, held)
             self.build.step(f"cast_{wide}", tir.Cast(wide, source), span)
             source = wide
         part = self.fold(source, node, value.name)
@@ -364,13 +365,20 @@ class _Legaliser:
         if layout.shape[axis] > 1:
             parts = hir.Value(-node.result.id, f"{node.result.name}_parts", F32, layout.shape)
             ring = self.to_scratch(parts, part, span)
-            collected = gathered(self.layouts[value.id], layout, axis)
+            collected = gathered(held, layout, axis)
             part = self.fold(self.read_ring(ring, parts, False, collected, span), node, parts.name)
         if value.dtype != F32:
             narrow = self.build.register(f"{node.result.name}_n", value.dtype, self.build.register_layout(part))
             self.build.step(f"cast_{narrow}", tir.Cast(narrow, part), span)
             part = narrow
         self.settle(node.result, part, span)
+
+    def foldable(self, value: hir.Value) -> Layout:
+        """The layout to fold a value in: where it is held, every thread holding elements."""
+        layout = self.layouts[value.id]
+        if value.id not in self.views:
+            layout = self.build.register_layout(self.registers[value.id])
+        return replace(layout, replicated=True) if layout.free_mask else layout
 
     def fold(self, source: tir.Name, node: hir.Reduce, hint: str) -> tir.Name:
         layout = self.build.register_layout(source).reduced(node.axis)

@@ -27,7 +27,12 @@ class Tensors:
     def __post_init__(self) -> None:
         program = self.program
         ranges: list[hir.GridAxis | hir.Loop] = [n for n in hir.walk(program.body) if isinstance(n, hir.Loop)]
-        self.extents = {r.index: r.extent for r in [*program.grid, *ranges] if r.size == 1}
+        seen: dict[str, set[tuple[Expr, int]]] = {}
+        for r in [*program.grid, *ranges]:
+            seen.setdefault(r.index, set()).add((r.extent, r.size))
+        self.extents = {  # of indices that run over one extent wherever their name is used
+            index: extent for index, found in seen.items() for extent, size in found if len(found) == size == 1
+        }
         self.multiples = {d: dict(program.multiples).get(d, DEFAULT_MULTIPLE) for d in program.dims}
         self.multiples.update(dict(program.sizes))
         self.align = {t.name: self.tensor_align(t) for t in program.tensors}
