@@ -33,7 +33,8 @@ class Case:
     loop: tuple[str, int] | None = None
 
     def __str__(self) -> str:
-        return "-".join([self.kernel, *(f"{k}={v}" for k, v in self.options.items() if k in ("STAGES", "warps"))])
+        shown = ("STAGES", "warps", "COLS")
+        return "-".join([self.kernel, *(f"{k}={v}" for k, v in self.options.items() if k in shown)])
 
     def runs(self) -> Iterator[dict[str, int]]:
         if self.loop is None:
@@ -54,6 +55,13 @@ def cases() -> Iterator[Case]:
         yield Case("gemm", "gemm_v2", {"STAGES": stages, **SMALL_GEMM}, {"M": 40, "N": 32}, ("K", 16))
     for kernel in ("gemm_v0", "gemm_v1"):
         yield Case("gemm", kernel, SMALL_GEMM, {"M": 40, "N": 48}, ("K", 16))
+    for columns, warps in ((64, 1), (80, 4), (512, 8)):  # a row in part of a warp, in idle warps, across warps
+        for kernel in ("softmax", "rmsnorm", "layernorm"):
+            yield Case(kernel, kernel, {"COLS": columns, "warps": warps}, {"R": 3})
+    for stages in range(1, 4):
+        options = {"STAGES": stages, "D": 32, "GROUP": 2, "BM": 32, "BN": 16, "warps": 2}
+        yield Case("attention_small", "attention", options, {"B": 1, "H": 4, "HK": 2, "S": 40}, ("T", 16))
+    yield Case("attention_small", "attention", {**options, "warps": 8}, {"B": 2, "H": 2, "HK": 1, "S": 24}, ("T", 16))
 
 
 CASES = tuple(cases())

@@ -76,9 +76,9 @@ SQUARE = "t = tg.load(a[m, n])\nb[m, n] = tg.dot(t, t)"
 
 SOURCES: dict[str, list[str]] = {
     "TG101": [
-        inside("if B > 8:\n    t = t * 2"),
+        inside("if m > 8:\n    t = t * 2"),
         inside("b[m, n] += t"),
-        inside("x = t if B else -t"),
+        inside("x = t if m else -t"),
         inside("x = a[m, n]"),
         inside("x = t[0, 1]"),
     ],

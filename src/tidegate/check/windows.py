@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import combinations_with_replacement
 from math import gcd, inf
 
-from tidegate.check.control import Atom, Index, Linear, Reader, single
+from tidegate.check.control import Atom, Index, Linear, Mod, Opaque, Reader, Term, single
 from tidegate.check.sites import Group, everyone, groups
 from tidegate.ir import expr as ex
 from tidegate.ir import tir
@@ -130,7 +130,7 @@ def at_least_0(form: Linear, facts: tuple[Linear, ...], reader: Reader, depth: i
     never negative."""
     form = _in_tiles(form, facts, reader)
     negative = [(t, c) for t, c in form.terms if c < 0]
-    upward = [(t, c) for t, c in form.terms if c > 0 and not isinstance(t, Atom)]
+    upward = [(t, c) for t, c in form.terms if c > 0 and not _natural(t, facts, reader, depth)]
     if not negative and not upward and form.const >= 0:
         return True
     left = negative or upward or list(form.terms)  # the last: a constant below 0, which only facts can lift
@@ -141,6 +141,16 @@ def at_least_0(form: Linear, facts: tuple[Linear, ...], reader: Reader, depth: i
         k = fact.coefficient(term)
         if k * c > 0 and c % k == 0 and at_least_0(form.plus(fact, -(c // k)), facts, reader, depth - 1):
             return True
+    return False
+
+
+def _natural(term: Term, facts: tuple[Linear, ...], reader: Reader, depth: int) -> bool:
+    """Whether a term is surely 0 or more: a size, a remainder, a quotient or product of what is 0 or more."""
+    match term:
+        case Atom() | Mod():
+            return True
+        case Opaque(ex.Bin("/" | "%" | "*", a, b)) if depth:
+            return all(at_least_0(reader.linear(e), facts, reader, depth - 1) for e in (a, b))
     return False
 
 

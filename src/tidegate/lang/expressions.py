@@ -67,6 +67,8 @@ class Expressions(Windows):
             case ast.Compare(ops=[op]) if type(op) in COMPARISONS:
                 operands = [self.parse(node.left), self.parse(node.comparators[0])]
                 return self.map(COMPARISONS[type(op)], operands, self.span(node), name)
+            case ast.IfExp() if self.static(node.test):
+                return self.parse(node.body if self.constant(node.test, None) else node.orelse, name)
             case ast.Call():
                 return self.call(node, name)
             case ast.Attribute():

@@ -124,7 +124,7 @@ def _tensors(source: Source, signature: Signature, sizes: Mapping[str, int]) -> 
 GENERAL_ADVICE = "a kernel consists of assignments and for loops over tg.grid and tg.tiles"
 
 STATEMENTS: dict[type[ast.stmt], tuple[str, str]] = {
-    ast.If: ("an 'if' statement", "choose between kernels, or use tg.maximum / tg.minimum on tiles"),
+    ast.If: ("an 'if' on something that exists only on the GPU", "choose elementwise with tg.where"),
     ast.While: ("a 'while' loop", "loop over tg.tiles(...)"),
     ast.Return: ("a 'return' statement", "assign to a window of a tg.Out parameter"),
     ast.Expr: ("an expression whose value is dropped", "assign the result to a name or to a window"),
@@ -185,6 +185,9 @@ class _Parser:
                 self.assign(target, result)
             case ast.For():
                 self.loop(node)
+            case ast.If() if self.expressions.static(node.test):
+                chosen = self.expressions.constant(node.test, None)
+                self.block(node.body if chosen else node.orelse)
             case ast.Pass() | ast.Expr(value=ast.Constant(value=str())):
                 pass
             case ast.AugAssign(target=ast.Subscript() as target):

@@ -273,7 +273,7 @@ class _Legaliser:
         size, shape = node.result.dtype.size, node.result.shape
         need = wanted if node.by and node.by.options else 4
         tensor = self.program.tensor(node.window.tensor)
-        rows = " x ".join(map(str, tensor.shape[1:])) or "its start"
+        rows = next(map(str, tensor.shape[1:][-1:]), "its start")
         if align < need:
             raise CopyAlignment(
                 node.span,

@@ -54,15 +54,11 @@ class Tensors:
 
     def tensor_align(self, tensor: hir.Tensor) -> int:
         """Bytes, at most 16, that divide the address of every row of a tensor."""
-        align = gcd(self.pointer_align, WIDEST)
-        stride = tensor.dtype.size
-        for extent in reversed(tensor.shape[1:]):
-            stride *= self.divisor(extent)
-            align = gcd(align, stride)
-        align = max(align & -align, tensor.dtype.size) if align else WIDEST
-        for extent in tensor.shape[1:]:
-            self.rely(extent, gcd(self.divisor(extent), align // tensor.dtype.size))
-        return align
+        align, size = gcd(self.pointer_align, WIDEST), tensor.dtype.size
+        for extent in tensor.shape[1:][-1:]:  # what divides one row divides what precedes any other
+            align = gcd(align, size * self.divisor(extent))
+            self.rely(extent, gcd(self.divisor(extent), max(align // size, 1)))
+        return max(align, size)
 
     def rely(self, extent: Expr, multiple: int) -> None:
         """Notes that the program is right only for sizes that ``multiple`` divides."""
