@@ -332,3 +332,23 @@ def test_a_kernel_in_a_class_is_a_kernel() -> None:
     x, y = numbers(5), filled(5)
     Home.double.plain(x, y)
     assert np.array_equal(y, 2 * x)
+
+
+@tg.kernel(warps=1)
+def chosen(x: tg.Tensor["R", 32, "f32"], y: tg.Out["R", 32, "f32"], *, MODE=0):
+    for r in tg.tiles("R", 4):
+        t = tg.load(x[r, :])
+        if MODE == 0:
+            t = t * 2.0
+        elif MODE == 1:
+            t = -t
+        y[r, :] = t + 1.0 if MODE else t
+
+
+def test_compile_time_choices() -> None:
+    """An if or a conditional expression on constants keeps the chosen branch alone."""
+    x = numbers(6, 32)
+    for mode, want in ((0, x * 2), (1, 1 - x), (2, x + 1)):
+        y = filled(6, 32)
+        chosen.plain(x, y, MODE=mode)
+        assert np.array_equal(y, want)
