@@ -335,7 +335,7 @@ def test_a_kernel_in_a_class_is_a_kernel() -> None:
 
 
 @tg.kernel(warps=1)
-def chosen(x: tg.Tensor["R", 32, "f32"], y: tg.Out["R", 32, "f32"], *, MODE=0):
+def branching(x: tg.Tensor["R", 32, "f32"], y: tg.Out["R", 32, "f32"], *, MODE=0):
     for r in tg.tiles("R", 4):
         t = tg.load(x[r, :])
         if MODE == 0:
@@ -350,5 +350,5 @@ def test_compile_time_choices() -> None:
     x = numbers(6, 32)
     for mode, want in ((0, x * 2), (1, 1 - x), (2, x + 1)):
         y = filled(6, 32)
-        chosen.plain(x, y, MODE=mode)
+        branching.plain(x, y, MODE=mode)
         assert np.array_equal(y, want)

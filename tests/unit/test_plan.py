@@ -116,6 +116,8 @@ def test_bent_plans_are_rejected() -> None:
         bent(plan, wait, count=3),
         bent(plan, wait, count=-1),
         bent(plan, wait, place="nowhere"),
+        bent(plan, wait, id=plan.syncs[block].id),
+        bent(plan, wait, id="no name"),
         bent(plan, block, kind=SyncKind.WARP),
         bent(plan, block, kind=SyncKind.NAMED, participants="warps 0,1", count=1),
         bent(plan, block, kind=SyncKind.NAMED, participants="warps 0,9", count=1),
@@ -147,5 +149,5 @@ def test_unreadable_plans_say_which_field(tmp_path: Path) -> None:
     bad.write_text("{")
     with pytest.raises(PlanFormat):
         load(str(bad))
-    with pytest.raises(PlanFormat):
+    with pytest.raises(PlanFormat, match=r"missing\.json: No such file"):
         load(str(tmp_path / "missing.json"))

@@ -157,18 +157,23 @@ def table(program: legal.LegalProgram, allocation: Allocation) -> str:
 def largest_stages(program: legal.LegalProgram, capacity: int, share: bool = True) -> int:
     """The largest S such that all rings of several slots fit with S slots each (0: not even one slot each)."""
     live = lives(program)
-    best = 0
-    for stages in range(1, 65):
+
+    def fits(stages: int) -> bool:
         scaled = tuple(
             Life(_with_stages(life.ring, stages), life.first, life.last) if life.ring.stages > 1 else life
             for life in live
         )
-        if _place(scaled, share).peak > capacity:
-            break
-        best = stages
-        if not any(life.ring.stages > 1 for life in live):
-            break
-    return best
+        return _place(scaled, share).peak <= capacity
+
+    if not any(life.ring.stages > 1 for life in live):
+        return int(fits(1))
+    most, too_many = 0, 1
+    while fits(too_many):
+        most, too_many = too_many, 2 * too_many
+    while too_many - most > 1:
+        middle = (most + too_many) // 2
+        most, too_many = (middle, too_many) if fits(middle) else (most, middle)
+    return most
 
 
 def _with_stages(ring: legal.Ring, stages: int) -> legal.Ring:

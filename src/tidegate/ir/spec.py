@@ -179,8 +179,13 @@ def _refers(name: str, kind: str, kinds: dict[str, str], where: str) -> Iterator
         yield Violation(where, f"{name!r} is a {found}, and a {kind} is needed")
 
 
+def is_name(text: str) -> bool:
+    """Whether TIR takes ``text`` as a name."""
+    return _NAME.fullmatch(text) is not None and text not in RESERVED
+
+
 def _well_formed(name: str, where: str) -> Iterator[Violation]:
-    if not _NAME.fullmatch(name) or name in RESERVED:
+    if not is_name(name):
         yield Violation(
             where, f"{name!r} is no name: letters, digits and _, no digit first, not {' or '.join(RESERVED)}"
         )

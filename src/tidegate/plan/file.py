@@ -32,7 +32,9 @@ def load(path: str, kernel: str | None = None) -> AsyncPlan:
     try:
         with open(path, encoding="utf-8") as file:
             data = json.load(file)
-    except (OSError, ValueError, RecursionError) as error:
+    except OSError as error:
+        raise PlanFormat(path=path, reason=error.strerror or str(error)) from None
+    except (ValueError, RecursionError) as error:
         raise PlanFormat(path=path, reason=str(error)) from None
     if kernel is not None and isinstance(data, list) and len(data) > 1:
         data = [d for d in data if isinstance(d, dict) and d.get("kernel") == kernel]

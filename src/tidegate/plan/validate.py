@@ -5,6 +5,7 @@ from __future__ import annotations
 from tidegate.analyze.memory import alignment, lives, ring_bytes, slot_stride
 from tidegate.errors import PlanRejected
 from tidegate.ir import legal
+from tidegate.ir.spec import is_name
 from tidegate.plan.finish import unordered
 from tidegate.plan.order import Facts, Unmet
 from tidegate.plan.plan import AsyncPlan, SyncKind
@@ -101,7 +102,11 @@ def _schedule(ahead: dict[str, int], analysis: Analysis) -> None:
 
 def _syncs(plan: AsyncPlan, places: set[str]) -> None:
     groups: dict[int | None, str] = {}
+    ids: set[str] = set()
     for sync in plan.syncs:
+        if sync.id in ids or not is_name(sync.id):
+            raise _reject(f"{sync.id!r} is no id of a sync, or that of two", "give each sync a name of its own")
+        ids.add(sync.id)
         if sync.place not in places:
             raise _reject(f"sync {sync.id} stands before {sync.place!r}, which is no place", "use places of this plan")
         if sync.kind not in LOWERED:
