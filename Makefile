@@ -6,7 +6,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-EXAMPLES := row_stage row_ring transpose gemm
+EXAMPLES := $(sort $(wildcard examples/*.py))
 
 .PHONY: run test clean
 .DELETE_ON_ERROR:
@@ -19,7 +19,7 @@ $(STAMP): pyproject.toml
 	@touch $@
 
 run: $(STAMP)
-	@set -e; for e in $(EXAMPLES); do echo "== examples/$$e.py"; $(BIN)/tidegate run examples/$$e.py; done
+	@set -e; for e in $(EXAMPLES); do echo "== $$e"; $(BIN)/tidegate run $$e; done
 
 test: $(STAMP)
 	$(BIN)/ruff check .

@@ -61,7 +61,7 @@ def attention_causal(
         acc = tg.zeros((BM, D))
         top = tg.full((BM, 1), -1e30)
         total = tg.zeros((BM, 1))
-        for n in tg.tiles("S", BN):
+        for n in tg.tiles("S", BN, until=tg.end(m)):
             keys = tg.load(k[b, h // GROUP, n, :], by=cuda.cp_async(), stages=STAGES)
             values = tg.load(v[b, h // GROUP, n, :], by=cuda.cp_async(), stages=STAGES)
             seen = tg.positions(n)[None, :] <= tg.positions(m)[:, None]

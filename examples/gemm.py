@@ -6,7 +6,13 @@ from tidegate import cuda
 
 @tg.kernel(warps=8)
 def gemm_v0(
-    a: tg.Tensor["M", "K", "bf16"], b: tg.Tensor["K", "N", "bf16"], c: tg.Out["M", "N", "bf16"], *, BM=128, BN=128, BK=32
+    a: tg.Tensor["M", "K", "bf16"],
+    b: tg.Tensor["K", "N", "bf16"],
+    c: tg.Out["M", "N", "bf16"],
+    *,
+    BM=128,
+    BN=128,
+    BK=32,
 ):
     """No asynchronous copies: the threads load, store to shared memory, and wait for one another."""
     for m, n in tg.grid(tg.tiles("M", BM), tg.tiles("N", BN)):
@@ -20,7 +26,13 @@ def gemm_v0(
 
 @tg.kernel(warps=8)
 def gemm_v1(
-    a: tg.Tensor["M", "K", "bf16"], b: tg.Tensor["K", "N", "bf16"], c: tg.Out["M", "N", "bf16"], *, BM=128, BN=128, BK=32
+    a: tg.Tensor["M", "K", "bf16"],
+    b: tg.Tensor["K", "N", "bf16"],
+    c: tg.Out["M", "N", "bf16"],
+    *,
+    BM=128,
+    BN=128,
+    BK=32,
 ):
     """cp.async with one stage: the copy needs no registers, but nothing overlaps yet."""
     for m, n in tg.grid(tg.tiles("M", BM), tg.tiles("N", BN)):

@@ -433,6 +433,14 @@ class LaunchFailed(TidegateError):
     hint = "{advice}"
 
 
+class NoSanitizer(TidegateError):
+    """NVIDIA's compute-sanitizer, which watches kernels while they run, is not installed."""
+
+    code, title = "TG824", "no compute-sanitizer"
+    message = "compute-sanitizer is not in {looked}"
+    hint = "install the CUDA toolkit, or put its bin directory on PATH; `tidegate check` needs neither it nor a GPU"
+
+
 # ------------------------------------------------------------------------------------------ TG85x command line
 
 
@@ -482,6 +490,14 @@ class BadInputs(TidegateError):
     code, title = "TG856", "inputs not usable"
     message = "{kernel}: {what}"
     hint = "{advice}"
+
+
+class BadTool(TidegateError):
+    """`tidegate sanitize --tool` takes the name of one of compute-sanitizer's tools."""
+
+    code, title = "TG858", "unknown tool"
+    message = "{name!r} is no tool of compute-sanitizer that finds faults of order"
+    hint = "use one of {known}"
 
 
 class UnknownCode(TidegateError):

@@ -28,6 +28,7 @@ FUNCTIONS = (
     "tg.log(tg.abs({}) + 0.5)",
     "tg.log2(tg.abs({}) + 0.5)",
     "tg.tanh({})",
+    "tg.where({0} > 0.25, {0}, -0.5)",
 )
 """Kept where they are defined and their values small."""
 POSITIONS = ("{}", "{}", "{} // 2", "{} % 2", "{} + 1", "{} * 2 + 1", "({} + 3) // 2 % 3")
@@ -459,7 +460,8 @@ class _Writer:
         tile = self.choose.pick((*self.sides, *self.sides, 1, self.line))
         integer = self.choose.chance(25)
         tile = 1 if integer else tile
-        seen = [d for d in self.dims if (d.tile, d.integer) == (tile, integer) and d not in self.grid and d not in [x for _, x in scope]]
+        used = [*self.grid, *(d for _, d in scope)]
+        seen = [d for d in self.dims if (d.tile, d.integer) == (tile, integer) and d not in used]
         if seen and self.choose.chance(40):
             d = self.choose.pick(seen)
         else:

@@ -253,6 +253,7 @@ def test_errors(tidegate: Callable[..., Outcome]) -> None:
     one = tidegate("errors", "tg401", "--json")
     assert one.json["name"] == "OverCapacity"
     assert "{kernel} needs {peak} bytes" in tidegate("errors", "TG401").out
+    assert tidegate("errors", "OverCapacity").out == tidegate("errors", "401").out
     missing = tidegate("errors", "TG402x")
     assert missing.status == 2
     assert "TG402" in missing.err
@@ -367,6 +368,23 @@ def test_what_a_file_prints_is_kept_out_of_the_output(
     found = tidegate("plan", file("loud.py", KERNELS + "\nprint('hello')\n"), "--json")
     assert len(found.json) == 2
     assert found.err == "hello\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "status"),
+    [
+        ("errors > /dev/full", 2),
+        ("errors TG0 --json > /dev/full", 2),
+        ("--help > /dev/full", 2),
+        ("--version > /dev/full", 2),
+        ("errors >&-", 0),
+    ],
+)
+def test_output_that_cannot_be_written_is_a_report(command: str, status: int) -> None:
+    tidegate = f"{sys.executable} -c 'from tidegate.cli import main; main()'"
+    found = subprocess.run(f"{tidegate} {command}", shell=True, capture_output=True, text=True)
+    assert (found.returncode, "TG851" in found.stderr) == (status, status == 2)
+    assert "Traceback" not in found.stderr
 
 
 def test_interrupts_are_quiet(tidegate: Callable[..., Outcome], file: Callable[[str, str], str]) -> None:

@@ -352,3 +352,32 @@ def test_compile_time_choices() -> None:
         y = filled(6, 32)
         branching.plain(x, y, MODE=mode)
         assert np.array_equal(y, want)
+
+
+@tg.kernel(warps=1)
+def below(x: tg.Tensor["N", "N", "f32"], y: tg.Out["N", 16, "f32"], *, B=16, STAGES=2):
+    """Sums the tiles of a row block up to the diagonal; beyond the diagonal nothing counts."""
+    for m in tg.grid(tg.tiles("N", 32)):
+        acc = tg.zeros((32, B))
+        for n in tg.tiles("N", B, until=tg.end(m)):
+            t = tg.load(x[m, n], by=cuda.cp_async(), stages=STAGES)
+            acc = acc + tg.where(tg.positions(n)[None, :] <= tg.positions(m)[:, None], t, 0.0)
+        y[m, :] = acc
+
+
+@pytest.mark.parametrize("size", [0, 4, 32, 36, 100])
+@pytest.mark.parametrize("stages", [1, 2, 3])
+def test_loops_that_end_with_another_tile(size: int, stages: int) -> None:
+    x = numbers(size, size)
+    padded = np.zeros((size, -(-size // 16) * 16), np.float32)
+    padded[:, :size] = np.tril(x)
+    want = padded.reshape(size, -1, 16).sum(axis=1) if size else np.zeros((0, 16), np.float32)
+    y = filled(size, 16)
+    below.plain(x, y, STAGES=stages)
+    assert np.allclose(y, want, rtol=1e-5, atol=1e-5)
+    compiled = below.compile(target="sm_80", STAGES=stages, multiples={"N": 4})
+    assert compiled.check().status == "safe"
+    for completion in ("late", "early", "random"):
+        z = filled(size, 16)
+        assert compiled.simulate(x, z, completion=completion, seed=1).ok
+        assert np.array_equal(z, y)

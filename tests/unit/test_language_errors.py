@@ -74,6 +74,35 @@ def shown(error: TidegateError, folder: Path) -> str:
 GEMM = 'a: tg.Tensor["M", "K", "{0}"], b: tg.Out["M", "K", "f32"], *, B={1}'
 SQUARE = "t = tg.load(a[m, n])\nb[m, n] = tg.dot(t, t)"
 
+INDICES = (
+    "h, m, 0",
+    "-1, m, :",
+    "4, m, :",
+    "h + -1, m, :",
+    "h - 1, m, :",
+    "h // 0, m, :",
+    "h % (h // 2), m, :",
+    "m, m, :",
+    "m + 1, m, :",
+    "h // m, m, :",
+    "h / 2, m, :",
+    "h + 2**31, m, :",
+    "h, m",
+    "h, h, m",
+    "1.5, m, :",
+    "True, m, :",
+    "t, m, :",
+)
+
+
+def heads(statement: str, used: str = "    d[h, m, :] = t\n") -> str:
+    """A kernel with an integer index h, and 4 heads."""
+    head = 'for h, m in tg.grid(tg.range(4), tg.tiles("M", 16)):\n    t = tg.load(c[h, m, :])\n'
+    return source(
+        f"{head}    {statement or 'pass'}\n{used}", 'c: tg.Tensor[4, "M", 8, "f32"], d: tg.Out[4, "M", 8, "f32"]'
+    )
+
+
 SOURCES: dict[str, list[str]] = {
     "TG101": [
         inside("if m > 8:\n    t = t * 2"),
@@ -81,6 +110,8 @@ SOURCES: dict[str, list[str]] = {
         inside("x = t if m else -t"),
         inside("x = a[m, n]"),
         inside("x = t[0, 1]"),
+        inside("x = t[0]"),
+        inside("x = t[m, None]"),
     ],
     "TG102": [
         inside("t = t + offset"),
@@ -115,6 +146,16 @@ SOURCES: dict[str, list[str]] = {
         inside("b[m, n] = 3"),
         inside("x = tg.maximum(1, 2)"),
         inside("x = t * 1e39"),
+        inside("x = tg.sum(t)"),
+        inside("x = t.max()"),
+        inside("x = t.sum(axis=2)"),
+        inside("x = t.sum(axis=None)"),
+        inside("x = t.sum(axis=(0, 1))"),
+        inside("x = t.min(axis=m)"),
+        inside("x = t.sum(axis=0, keepdims=1)"),
+        inside("x = tg.max(3, axis=0)"),
+        inside("x = tg.exp(2.0)"),
+        inside('for h in tg.range("K"):\n    t = t * h'),
     ],
     "TG106": [
         inside("for q in range(3):\n    pass"),
@@ -125,6 +166,7 @@ SOURCES: dict[str, list[str]] = {
     ],
     "TG108": [
         inside('for q in tg.tiles("K", B):\n    t = t.astype("f16")'),
+        inside('for q in tg.tiles("K", B):\n    t = t.max(axis=0)'),
         inside('x = 1\nfor q in tg.tiles("K", B):\n    x = x + 1'),
         source("x = 1\n" + OPEN + "    x = x + 1\n    b[m, n] = t * x\n"),
     ],
@@ -134,6 +176,12 @@ SOURCES: dict[str, list[str]] = {
         inside("t = tg.dot(t, tg.zeros((8, 8)))"),
         inside("", "    b[m, n] = tg.zeros((8, 8))\n"),
         inside("x = tg.zeros((0, 4))"),
+        inside("x = t + tg.zeros((8,))"),
+        inside("x = t.sum(axis=1) + tg.zeros((8, 1))[:, None]"),
+        inside("x = t * tg.zeros((8,))[:, None]"),
+        inside("x = t[:, None]"),
+        inside("x = tg.maximum(t, tg.zeros((2, 8, 16)))"),
+        inside("", "    b[m, n] = t.sum(axis=1)\n"),
     ],
     "TG202": [
         inside('x = t.astype("f8")'),
@@ -147,6 +195,7 @@ SOURCES: dict[str, list[str]] = {
         inside("x = tg.load(a[m + 1, n])"),
         inside("x = tg.load(a[0:16, n])"),
         inside("x = tg.load(a[:, n])"),
+        *(heads(f"x = tg.load(c[{index}])") for index in INDICES),
     ],
     "TG204": [inside("x = tg.load(b[m, n])"), inside("a[m, n] = t")],
     "TG205": [
@@ -158,6 +207,13 @@ SOURCES: dict[str, list[str]] = {
             'for m, n in tg.grid(tg.tiles("M", 8), tg.tiles("M", 16)):\n'
             "    b[m, n] = tg.zeros((8, 16))\n    b[n, m] = tg.zeros((16, 8))",
             'b: tg.Out["M", "M", "f32"]',
+        ),
+        heads("", "    d[h // 2, m, :] = t\n"),
+        heads("", "    d[h, m, :] = t\n    d[h + 1, m, :] = t\n"),
+        source(
+            'for h, i in tg.grid(tg.range("H"), tg.range("H")):\n'
+            "    b[h, i, :] = tg.zeros(8)\n    b[i, h, :] = tg.zeros(8)",
+            'b: tg.Out["H", "H", 8, "f32"]',
         ),
     ],
     "TG206": [source("pass")],
@@ -328,7 +384,7 @@ def test_unknown_decorator_argument_and_use_outside_a_kernel(tmp_path: Path) -> 
     import tidegate as tg
 
     assert report(tmp_path, lambda: tg.kernel(warp=4)).code == "TG105"  # type: ignore[call-overload]
-    for name in ("load", "dot", "zeros", "full", "maximum", "minimum", "grid", "tiles"):
+    for name in ("load", "dot", "zeros", "full", "maximum", "minimum", "grid", "tiles", "sum", "max", "min"):
         function = getattr(tg, name)
         error = report(tmp_path, lambda: function(*([1] * (name in ("load", "zeros")) or [1, 2])))  # noqa: B023
         assert error.code == "TG105"

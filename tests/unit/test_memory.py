@@ -64,6 +64,8 @@ def test_over_capacity_is_refused_with_the_largest_number_of_stages() -> None:
     assert "stages=4 is the most that fits" in str(caught.value)
     assert gemm.smem("h200", STAGES=4, BN=256, BK=64).largest_stages == 4
     assert gemm.smem("rtx4090", STAGES=2, BN=256, BK=64).largest_stages == 2
+    rows = example("row_ring").row_ring.smem("h200", STAGES=2)
+    assert rows.largest_stages == rows.capacity // 512
 
 
 def test_the_report_needs_no_plan_and_takes_milliseconds() -> None:

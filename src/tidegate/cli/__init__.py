@@ -1,4 +1,4 @@
-"""The command line: ``tidegate run | plan | explain | tir | cuda | smem | check | errors``."""
+"""The command line: ``tidegate run | plan | explain | tir | cuda | smem | check | sanitize | errors``."""
 
 from __future__ import annotations
 
@@ -9,16 +9,20 @@ INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs the command line; leaves by SystemExit: 0 agreed, 1 mismatch or not safe, 2 refused or wrong usage."""
+    """Runs the command line; leaves by SystemExit: 0 agreed, 1 mismatch, finding or unsafe, 2 refused or wrong usage."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         if given == ["--version"]:  # without the libraries that the commands need
             from tidegate import __version__
 
-            print(f"tidegate {__version__}")
+            print(f"tidegate {__version__}", flush=True)
             raise SystemExit(0)
         from tidegate.cli.app import app
 
         app(args=given, prog_name="tidegate")
     except KeyboardInterrupt:
         raise SystemExit(INTERRUPTED) from None
+    except OSError as error:  # --help and --version on a full disk; commands look after themselves
+        from tidegate.cli.terminal import output_failed
+
+        output_failed(error.strerror or str(error))

@@ -171,8 +171,55 @@ def check(
 
 
 @app.command()
+def sanitize(
+    file: AnyFile,
+    tool: Annotated[str, typer.Option("--tool", metavar="T", help="memcheck, racecheck, synccheck or all.")] = "all",
+    delay: Annotated[int, typer.Option("--delay", metavar="N", min=0, max=64, help="Runs with delays injected.")] = 0,
+    target: Target = None,
+    plan: Plan = None,
+    set_: Set = None,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Run on the GPU under compute-sanitizer; findings point at the TIR and the source."""
+    with reporting(as_json):
+        from tidegate.cli.watched import render, reports
+
+        named = is_tir(split(file)[0]) or split(file)[1] is not None
+        found = []
+        for report, source in reports(file, _options(target, plan, set_), tool, delay, seed):
+            found.append(report)
+            if not as_json:
+                show(("\n" if len(found) > 1 else "") + render(report, source))
+        if as_json:
+            print_json(found[0].to_json() if named else [r.to_json() for r in found])
+        if not all(r.clean for r in found):
+            raise SystemExit(1)
+
+
+@app.command()
+def mutate(
+    file: AnyFile, target: Target = None, plan: Plan = None, set_: Set = None, seed: Seed = 0, as_json: Json = False
+) -> None:
+    """Break the kernel in every known way, and show which of it the checker catches."""
+    with reporting(as_json):
+        from tidegate.cli.mutation import mutate as mutants_of
+
+        named, kernels = _lowered(file, _options(target, plan, set_))
+        found = []
+        for kernel in kernels:
+            with progress(f"{kernel.name}: mutants"):
+                found.append(mutants_of(kernel, seed))
+        _emit(named, found, as_json, lambda m: m.to_json(), str)
+        if not all(m.passed for m in found):
+            raise SystemExit(1)
+
+
+@app.command()
 def errors(
-    code: Annotated[str | None, typer.Argument(metavar="[CODE]", help="e.g. TG401; default: list all.")] = None,
+    code: Annotated[
+        str | None, typer.Argument(metavar="[CODE]", help="e.g. TG401 or OverCapacity; default: list all.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """List the errors, or explain one."""

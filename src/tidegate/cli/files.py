@@ -71,7 +71,7 @@ def kernels_of(argument: str) -> Chosen:
     """The kernels that FILE[:KERNEL] names. Raises UnusableFile, FailingFile, NoKernel or UnknownKernel."""
     path, name = split(argument)
     if is_tir(path):
-        advice = "`tidegate check`, `tir` and `cuda` read TIR; this command needs a Python file"
+        advice = "`tidegate check`, `mutate`, `tir` and `cuda` read TIR; this command needs a Python file"
         raise UnusableFile(path=path, reason="it is a TIR file", advice=advice)
     names = vars(load(path))
     found: dict[str, Kernel] = {}

@@ -9,10 +9,10 @@ import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 from tidegate.cli import INTERRUPTED
-from tidegate.errors import InternalError, TidegateError
+from tidegate.errors import InternalError, TidegateError, UnusableFile
 
 REFUSED = 2
 CUT_OFF = 141
@@ -25,25 +25,63 @@ PATIENCE = 1.0
 @contextmanager
 def reporting(as_json: bool) -> Iterator[None]:
     """Every way in which a command can end early, without a traceback."""
-    for stream in (sys.stdout, sys.stderr):
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by who started us
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 (for the rest of the process)
+        stream = getattr(sys, name)
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a terminal that lacks a sign is no reason to fail
+    with _output():
+        try:
+            yield
+        except TidegateError as error:
+            _report(error, as_json)
+            raise SystemExit(REFUSED) from None
+        except KeyboardInterrupt:
+            raise SystemExit(INTERRUPTED) from None
+        except (BrokenPipeError, _OutputFailed):
+            raise
+        except Exception as error:
+            if os.environ.get("TIDEGATE_TRACEBACK"):
+                raise
+            _report(_internal(error), as_json)
+            raise SystemExit(REFUSED) from None
+
+
+class _OutputFailed(Exception):
+    """Stdout takes no more, e.g. on a full disk."""
+
+
+@contextmanager
+def _output() -> Iterator[None]:
     try:
         yield
-        sys.stdout.flush()
-    except TidegateError as error:
-        _report(error, as_json)
-        raise SystemExit(REFUSED) from None
-    except KeyboardInterrupt:
-        raise SystemExit(INTERRUPTED) from None
     except BrokenPipeError:  # the reader, e.g. head, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         raise SystemExit(CUT_OFF) from None
-    except Exception as error:
-        if os.environ.get("TIDEGATE_TRACEBACK"):
-            raise
-        _report(_internal(error), as_json)
-        raise SystemExit(REFUSED) from None
+    except _OutputFailed as error:
+        output_failed(str(error))
+
+
+def output_failed(reason: str) -> NoReturn:
+    """Says so on stderr, and ends the process."""
+    _drop_output()
+    print(UnusableFile(path="stdout", reason=reason, advice="write where there is room"), file=sys.stderr)
+    raise SystemExit(REFUSED) from None
+
+
+def _drop_output() -> None:
+    """What is still in the buffer would fail once more when the process ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _print(text: str) -> None:
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise _OutputFailed(error.strerror) from None
 
 
 def _report(error: TidegateError, as_json: bool) -> None:
@@ -60,7 +98,7 @@ def _internal(error: Exception) -> InternalError:
 
 
 def print_json(data: Any) -> None:
-    print(json.dumps(data, indent=1))
+    _print(json.dumps(data, indent=1))
 
 
 @contextmanager
@@ -86,7 +124,7 @@ def progress(text: str) -> Iterator[None]:
 def show(text: str) -> None:
     """Text for people: the verdict words in colour on a terminal."""
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
-        print(text)
+        _print(text)
         return
     from rich.console import Console
     from rich.text import Text

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tidegate.emit.delays import Delays
+from tidegate.emit.lines import line_table
 from tidegate.emit.skeleton import EMITTERS, emit
 
-__all__ = ["EMITTERS", "emit"]
+__all__ = ["EMITTERS", "Delays", "emit", "line_table"]

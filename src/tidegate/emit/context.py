@@ -9,6 +9,7 @@ from functools import cached_property
 from math import gcd
 
 from tidegate.emit.affine import LOOP_NAMES, Body, Values, unrolled
+from tidegate.emit.delays import Delays
 from tidegate.emit.header import header_names
 from tidegate.ir import tir
 from tidegate.ir.expr import Bin, Expr, Int, Sym
@@ -40,6 +41,9 @@ class Context:
     statement that needs it, and gives equal values one name."""
 
     kernel: tir.Kernel
+    delays: Delays | None = None
+    place: int = 0
+    """Statements written so far, which is what places delays."""
     _names: dict[tuple[str, str], str] = field(default_factory=dict)
     _taken: set[str] = field(default_factory=set)
     _hoisted: dict[tuple[str, str], str] = field(default_factory=dict)

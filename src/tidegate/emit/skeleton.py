@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tidegate.emit.context import Context
+from tidegate.emit.delays import Delays, delay_lines, guard_lines, poison_lines
 from tidegate.emit.elementwise import emit_cast, emit_fill, emit_map, emit_move, emit_positions, emit_reduce
 from tidegate.emit.header import header_for
 from tidegate.emit.matrix import emit_ldmatrix, emit_mma
@@ -55,7 +56,7 @@ BAND = 8
 """Rows of CTAs that are walked together, column by column."""
 
 
-def emit(kernel: tir.Kernel) -> str:
+def emit(kernel: tir.Kernel, delays: Delays | None = None) -> str:
     """CUDA C++ of a kernel, complete and without includes: ``extern "C" __global__ void <kernel name>``, which takes a
     pointer per parameter, then an int per size that is not fixed. Launch it with a one-dimensional grid of the product
     of the grid extents, ``kernel.threads`` threads and ``kernel.smem`` bytes of dynamic shared memory.
@@ -63,6 +64,8 @@ def emit(kernel: tir.Kernel) -> str:
     The text maps the linear CTA index to the grid axes itself: last axis fastest, except that the last two axes are
     walked in bands of BAND rows, column by column, so that CTAs that run at one time share rows and columns of their
     operands in L2. It is a bijection for every grid.
+
+    ``delays`` adds sleeps, poison and guards (:mod:`tidegate.emit.delays`), for tests; without it nothing is added.
 
     Raises NotEmitted for instructions that are not supported yet, NotEmittable for layouts an instruction cannot have.
     """
@@ -74,12 +77,14 @@ def emit(kernel: tir.Kernel) -> str:
                 what=f"layout {name} is of {layout.threads} threads, kernel {kernel.name} has {kernel.threads}",
                 advice="give every layout as many warp bits as the kernel has warps",
             )
-    cx = Context(kernel)
+    cx = Context(kernel, delays)
     # Names that the kernel's callers and readers know come first, so that they stay what they are.
     entry = cx.name("kernel", kernel.name)
     params = [_param(cx, p) for p in kernel.params]
     params += [f"int {cx.name('size', d.name)}" for d in kernel.dims if d.value is None]
     body = [*_grid(cx), *_top_level(cx, kernel.body)]
+    if delays is not None and delays.guard:
+        body = [*poison_lines(kernel), *body, *guard_lines(kernel, cx.name("param", delays.guard))]
     body = [*_declarations(cx, body), *body]
     lines = [*_signature(entry, params, kernel.threads), *("  " + line for line in body), "}"]
     text = "\n".join(lines)
@@ -121,6 +126,13 @@ def _top_level(cx: Context, body: tuple[tir.Stmt, ...]) -> list[str]:
 
 
 def _statement(cx: Context, stmt: tir.Stmt) -> list[str]:
+    place, cx.place = cx.place, cx.place + 1
+    if cx.delays is not None:
+        return [*delay_lines(cx.delays, place, stmt, cx.kernel.warps), *_plain(cx, stmt)]
+    return _plain(cx, stmt)
+
+
+def _plain(cx: Context, stmt: tir.Stmt) -> list[str]:
     comment = f"  // line {stmt.line}" if stmt.line else ""
     if isinstance(stmt, tir.For):
         index, start, stop = cx.name("size", stmt.index), cx.cpp(stmt.start), cx.cpp(stmt.stop)

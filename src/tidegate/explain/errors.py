@@ -69,13 +69,14 @@ def entries() -> tuple[Entry, ...]:
 
 
 def entry(code: str) -> Entry:
-    """The entry of a code, in any case and with or without TG; raises UnknownCode."""
+    """The entry of a code, in any case and with or without TG, or of a class; raises UnknownCode."""
     wanted = code.strip().upper()
     wanted = f"TG{wanted}" if wanted.isdigit() else wanted
-    known = {e.code: e for e in entries()}
-    if wanted not in known:
-        raise UnknownCode(given=code, nearest=", ".join(_nearest(wanted, list(known))))
-    return known[wanted]
+    every = entries()
+    found = [e for e in every if wanted in (e.code, e.name.upper())]
+    if not found:
+        raise UnknownCode(given=code, nearest=", ".join(_nearest(wanted, [e.code for e in every])))
+    return found[0]
 
 
 def _nearest(wanted: str, codes: list[str]) -> list[str]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from tidegate.errors import Span
 from tidegate.ir.dtypes import DType
-from tidegate.ir.expr import Expr
+from tidegate.ir.expr import Expr, binary, cdiv
 from tidegate.ir.layout import Coord
 
 
@@ -191,7 +191,10 @@ class Carried:
 
 @dataclass(frozen=True)
 class Loop:
-    """``index`` runs over 0 .. cdiv(extent, size)-1; ``id`` is unique in the program."""
+    """``index`` runs over 0 .. cdiv(extent, size)-1, and over ``limit`` tiles at most (which is never 0).
+
+    ``id`` is unique in the program.
+    """
 
     id: str
     index: str
@@ -200,6 +203,12 @@ class Loop:
     carried: tuple[Carried, ...]
     body: tuple[Op | Loop, ...]
     span: Span
+    limit: Expr | None = None
+
+    @property
+    def trips(self) -> Expr:
+        count = cdiv(self.extent, self.size)
+        return count if self.limit is None else binary("min", count, self.limit)
 
 
 Op = Load | Store | Fill | Dot | Map | Cast | Transpose | Reduce | Spread | Positions

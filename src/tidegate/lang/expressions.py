@@ -331,7 +331,7 @@ class Expressions(Windows):
             raise BadCall(
                 self.span(axis_node),
                 what=f"axis={axis!r} of a tile of shape {value.shape}",
-                advice=f"use 0 to {rank - 1}",
+                advice=f"fold one axis, from {-rank} to {rank - 1}; fold the result again for another",
             )
         if not isinstance(keep, bool):
             raise BadCall(self.span(keep_node), what=f"keepdims={keep!r}", advice="use True or False")

@@ -22,7 +22,7 @@ from tidegate.errors import (
 )
 from tidegate.ir import hir
 from tidegate.ir.dtypes import DTYPES, MEMORY_DTYPES
-from tidegate.ir.expr import Expr, Int, Sym
+from tidegate.ir.expr import Expr, Int, Sym, add, cdiv, mul, symbols
 from tidegate.lang import surface
 from tidegate.lang.expressions import OPERATORS, Expressions
 from tidegate.lang.scope import Gone, Scope, TileIndex
@@ -287,11 +287,12 @@ class _Parser:
         if self.expressions.function(call) is surface.range:
             (extent,) = self.expressions.arguments(call, ("extent",))
             return TileIndex(name, self.extent(extent), 1, integer=True)
-        return TileIndex(name, *self.tiles(call))
+        extent, size, limit = self.tiles(call)
+        return TileIndex(name, extent, size, limit=limit)
 
-    def tiles(self, call: ast.Call) -> tuple[Expr, int]:
-        """Extent and tile size of a tg.tiles(...) call."""
-        extent_node, size_node = self.expressions.arguments(call, ("extent", "size"))
+    def tiles(self, call: ast.Call) -> tuple[Expr, int, Expr | None]:
+        """Extent, tile size and the most tiles of a tg.tiles(...) call."""
+        extent_node, size_node, until = self.expressions.arguments(call, ("extent", "size"), ("until",))
         extent = self.extent(extent_node)
         given = self.expressions.constant(size_node, None)
         size = whole(given)
@@ -301,7 +302,21 @@ class _Parser:
                 what=f"{given!r} is no tile size",
                 advice="give a positive integer, the elements per tile",
             )
-        return extent, size
+        return extent, size, None if until is None else cdiv(self.end(until), size)
+
+    def end(self, node: ast.expr) -> Expr:
+        """The position that until=tg.end(m) names."""
+        index = None
+        if isinstance(node, ast.Call) and self.expressions.function(node) is surface.end:
+            (item,) = self.expressions.arguments(node, ("index",))
+            index = self.expressions.parse(item)
+        if not isinstance(index, TileIndex) or index.integer:
+            raise BadLoop(
+                self.source.span(node),
+                what=f"until={ast.unparse(node)}",
+                advice="give the end of an enclosing tile: until=tg.end(m)",
+            )
+        return mul(add(Sym(index.name), 1), index.size)
 
     def extent(self, node: ast.expr) -> Expr:
         """The size that tg.tiles names."""
@@ -349,6 +364,10 @@ class _Parser:
                     advice="name an extent and a size",
                 )
             index = self.axis(item, name)
+            if index.limit is not None:
+                raise BadLoop(
+                    self.source.span(item), what="until= in tg.grid", advice="limit a tg.tiles loop inside the kernel"
+                )
             self.bind_index(node, index)
             axes.append(hir.GridAxis(name, index.extent, index.size))
         self.scope.grid = tuple(axes)
@@ -394,7 +413,9 @@ class _Parser:
             scope.bindings[n] = Gone("it is made inside a loop, which may run zero times")
         scope.bindings.update({c.after.name: c.after for c in carried})
         span = self.source.span(node)
-        scope.ops.append(hir.Loop(loop_id, index.name, index.extent, index.size, tuple(carried), tuple(body), span))
+        scope.ops.append(
+            hir.Loop(loop_id, index.name, index.extent, index.size, tuple(carried), tuple(body), span, index.limit)
+        )
 
     def carry(self, node: ast.For, name: str, initial: hir.Value, inside: hir.Value, yielded: Any) -> hir.Carried:
         if not isinstance(yielded, hir.Value) or (yielded.dtype, yielded.shape) != (initial.dtype, initial.shape):
@@ -431,7 +452,7 @@ def _prune(body: tuple[hir.Op | hir.Loop, ...], used: set[int]) -> tuple[hir.Op 
             carried = tuple(c for c in node.carried if c.inside.id in used or c.after.id in used)
             inner = _prune(node.body, used)
             if inner or carried:
-                out.append(hir.Loop(node.id, node.index, node.extent, node.size, carried, inner, node.span))
+                out.append(replace(node, carried=carried, body=inner))
         elif isinstance(node, hir.Store) or node.result.id in used:
             out.append(node)
     return tuple(out)
@@ -448,10 +469,12 @@ def _check_outputs(program: hir.Program) -> None:
         for axis in program.grid:
             alone = isinstance(axis.extent, Int) and axis.extent.value <= axis.size
             if axis.index not in indices and not alone:
+                computed = any(a.at is not None and axis.index in symbols(a.at) for a in store.window.axes)
+                how = "only computes with the grid index {0}, so CTAs that differ in it may collide"
+                how = how if computed else "does not depend on the grid index {0}, so CTAs that differ in it collide"
                 raise OverlappingWrites(
                     store.span,
-                    what=f"the window written to {store.window.tensor} does not depend on the grid index {axis.index}, "
-                    "so CTAs that differ in it collide",
+                    what=f"the window written to {store.window.tensor} {how.format(axis.index)}",
                     advice=f"index {store.window.tensor} with {axis.index}, or turn that grid axis into a loop inside "
                     "the kernel",
                 )
@@ -470,6 +493,6 @@ def _same_axes(program: hir.Program, stores: list[hir.Store]) -> None:
                 raise OverlappingWrites(
                     store.span,
                     [(other.span, "the other window")],
-                    what=f"two windows of {store.window.tensor} use the grid index {index} on different axes",
+                    what=f"two windows of {store.window.tensor} have the grid index {index} in different places",
                     advice="index every window of an output with the same grid indices",
                 )

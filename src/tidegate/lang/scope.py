@@ -15,12 +15,13 @@ from tidegate.ir.layout import Coord
 @dataclass(frozen=True)
 class TileIndex:
     """A loop or grid index: element range ``index * size`` .. of an axis of ``extent``; or, ``integer``, one position,
-    which takes the axis away as an integer index does in NumPy."""
+    which takes the axis away as an integer index does in NumPy. ``limit``: the most tiles that a loop visits."""
 
     name: str
     extent: Expr
     size: int
     integer: bool = False
+    limit: Expr | None = None
 
 
 @dataclass(frozen=True)

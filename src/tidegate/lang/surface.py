@@ -61,13 +61,20 @@ def grid(*tiles: Any) -> Any:
     _kernel_only("grid")
 
 
-def tiles(extent: str | int, size: int) -> Any:
+def tiles(extent: str | int, size: int, until: Any = None) -> Any:
     """``for k in tg.tiles("K", BK):`` the tiles of ``size`` elements that cover a dimension, in order.
+
+    ``until=tg.end(m)``: only those that begin before the end of the tile ``m`` (causal attention).
 
     ``extent`` is a dimension's name or an integer. The last tile may reach beyond: its reads give zero there and its
     writes are dropped.
     """
     _kernel_only("tiles")
+
+
+def end(index: Any) -> Any:
+    """The position behind the last one that a tg.tiles index covers; for ``until=``."""
+    _kernel_only("end")
 
 
 def range(extent: str | int) -> Any:

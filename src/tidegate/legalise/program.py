@@ -144,8 +144,7 @@ class _Legaliser:
         self.yields(node)
         self.converted = kept
         body, self.build.steps = self.build.steps, outer
-        trips = cdiv(node.extent, node.size)
-        self.build.steps.append(legal.Loop(node.id, node.index, trips, tuple(body), node.span))
+        self.build.steps.append(legal.Loop(node.id, node.index, node.trips, tuple(body), node.span))
         for c in node.carried:
             self.registers[c.after.id] = self.registers[c.inside.id]
 

@@ -135,7 +135,7 @@ class _Machine:
 
     def loop(self, loop: hir.Loop, indices: dict[str, int]) -> None:
         current = [self.get(c.initial) for c in loop.carried]
-        for i in range(-(-evaluate(loop.extent, self.sizes) // loop.size)):
+        for i in range(evaluate(loop.trips, {**self.sizes, **indices})):
             for c, value in zip(loop.carried, current, strict=True):
                 self.set(c.inside, *value)
             self.block(loop.body, {**indices, loop.index: i})
@@ -224,7 +224,8 @@ class _Machine:
             wide_a, wide_b = np.abs(a.astype(np.float64)), np.abs(b.astype(np.float64))
             sums = np.abs(c.astype(np.float64)) + wide_a @ wide_b
             steps = (a.shape[1] + 1) * F32.epsilon
-            error = ec + ea @ wide_b + wide_a @ eb + ea @ eb + steps * sums
+            error = ec + ea @ wide_b + wide_a @ eb + ea @ eb
+            error = error + steps * (sums + error)
         self.set(op.result, result, error)
 
     def map(self, op: hir.Map) -> None:
@@ -239,7 +240,9 @@ class _Machine:
             if self.bounds:
                 errors = [np.asarray(e) for _, e in pairs]
                 error = np.broadcast_to(row.error([v.astype(np.float64) for v in wide], errors), data.shape)
-                error = error + row.ulps * F32.epsilon * np.abs(data.astype(np.float64))
+                error = error + row.ulps * unit(data)
+                if op.result.dtype.floating:  # what differs before it is rounded may be rounded apart
+                    error = np.where(error > 0, error + unit(np.abs(data) + error), 0.0)
         self.rounded(op.result, data, error)
 
     def reduce(self, op: hir.Reduce) -> None:
@@ -248,20 +251,25 @@ class _Machine:
         with np.errstate(all="ignore"):
             result = FOLDS[op.fold].reduce(wide, axis=op.axis, keepdims=True)
         if error is not None and op.fold == "sum":
-            sums = np.abs(wide.astype(np.float64)).sum(axis=op.axis, keepdims=True)
+            sums = (np.abs(wide.astype(np.float64)) + error).sum(axis=op.axis, keepdims=True)
             error = error.sum(axis=op.axis, keepdims=True) + data.shape[op.axis] * F32.epsilon * sums
         elif error is not None:
             error = error.max(axis=op.axis, keepdims=True)
         self.rounded(op.result, result, error)
 
     def rounded(self, result: hir.Value, data: np.ndarray, error: np.ndarray | None) -> None:
-        """Rounds into the result's dtype; an inexact operand may round to the neighbour, hence one epsilon more."""
+        """Rounds f32 into the result's dtype. Rounding is monotone: what lies within the error comes to lie between the
+        rounded ends, so most errors far below the dtype's precision vanish."""
+        kind = result.dtype.numpy
         with np.errstate(over="ignore", invalid="ignore"):
-            value = data.astype(result.dtype.numpy)
-        if error is not None and not result.dtype.floating:
-            error = np.asarray(error)
-        elif error is not None:
-            wide = np.abs(data.astype(np.float64))
-            tiny = 2.0**-24 if result.dtype.name == "f16" else 0.0
-            error = np.where(error > 0, error + result.dtype.epsilon * (wide + error) + tiny, 0.0)
+            value = data.astype(kind)
+            if error is not None and result.dtype.floating and result.dtype != F32:
+                wide, nearest = data.astype(np.float64), value.astype(np.float64)
+                low, high = ((wide + e).astype(kind).astype(np.float64) for e in (-error, error))
+                error = np.where(low == high, 0.0, np.maximum(high - nearest, nearest - low))
         self.set(result, value, error)
+
+
+def unit(data: np.ndarray) -> np.ndarray:
+    """At least the unit of the last place of f32, elementwise."""
+    return np.maximum(F32.epsilon * np.abs(data.astype(np.float64)), 2.0**-149)

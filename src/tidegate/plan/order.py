@@ -68,6 +68,7 @@ class Facts:
     touches: Mapping[str, str]
     copies: frozenset[str]
     cases: tuple[Mapping[str, bool], ...]
+    indices: frozenset[str]
 
     def group(self, ring: str) -> Group | None:
         return next((g for g in self.groups if ring in g.rings), None)
@@ -85,12 +86,14 @@ def facts(
 ) -> Facts:
     """``touches``: step -> ring or tensor that it accesses."""
     copies = frozenset(s.id for s in legal.steps(program.body) if type(s.instr).completes is tir.Completion.COPY_GROUP)
-    return Facts(program, groups, dependences, touches, copies, _cases(program))
+    indices = frozenset(a.name for a in program.grid) | {loop.index for loop in legal.loops(program.body)}
+    return Facts(program, groups, dependences, touches, copies, _cases(program, indices), indices)
 
 
-def _cases(program: legal.LegalProgram) -> tuple[Mapping[str, bool], ...]:
+def _cases(program: legal.LegalProgram, indices: frozenset[str]) -> tuple[Mapping[str, bool], ...]:
     """Loops over one size run zero times together, and never where a grid over that size has a CTA."""
-    loops = list(dict.fromkeys(n for loop in legal.loops(program.body) for n in symbols(loop.trips)))
+    used = dict.fromkeys(n for loop in legal.loops(program.body) for n in symbols(loop.trips))
+    loops = [n for n in used if n not in indices]  # a limit by an index is never 0
     run = {n for axis in program.grid for n in symbols(axis.extent)}
     free = [n for n in loops if n not in run][:MOST_SPLITS]
     known = dict.fromkeys(run, False)
@@ -159,7 +162,11 @@ class Walk:
         trips = node.loop.trips
         if isinstance(trips, Int):
             return self.left(node, self.exactly(node, entering, trips.value))
-        known = [self.zero[n] for n in symbols(trips) if n in self.zero]
+        sizes = set(symbols(trips)) - self.facts.indices
+        if not sizes:  # the number of trips rises with the indices that limit it
+            least = evaluate(trips, dict.fromkeys(symbols(trips), 0))
+            return self.left(node, self.any_number(node, entering) if least else entering)
+        known = [self.zero[n] for n in sizes if n in self.zero]
         if any(known):
             return self.left(node, entering)
         leaving = self.any_number(node, entering)
@@ -219,7 +226,8 @@ class Walk:
         if not names:
             return bool(evaluate(known, {}))
         first = isinstance(known, Bin) and known.op == "<" and known.a == Int(0)
-        return True if first and all(self.zero.get(n) is False for n in names) else None
+        sizes = names - self.facts.indices  # a limit by an index is never 0
+        return True if first and all(self.zero.get(n) is False for n in sizes) else None
 
     def left(self, node: Repeat, state: State) -> State:
         """The state behind a loop: fills run ahead only for trips that come, so none waits for its reader any more."""

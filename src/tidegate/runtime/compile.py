@@ -17,6 +17,9 @@ ARCHS = ("sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120a")
 # Without contraction to fma every operation rounds once, as in NumPy. ptxas -v puts registers and spills in the log.
 OPTIONS = ("-std=c++17", "--fmad=false", "--ptxas-options=-v")
 
+LINE_INFO = "--generate-line-info"
+"""Leaves the code as it is, and adds a table from instructions to lines of the text."""
+
 COMPILER = "nvidia-cuda-nvrtc"
 
 
@@ -45,25 +48,32 @@ class Cubin:
         return int(found.group(1)) if found else 0
 
 
-def cubin(source: str, arch: str) -> Cubin:
-    """Compiles CUDA C++ for ``arch`` ("sm_80" ... "sm_90a"), or takes the result from the disk cache.
+def cubin(source: str, arch: str, file: str = "") -> Cubin:
+    """Compiles CUDA C++ for ``arch`` ("sm_80" ... "sm_90a"), or takes the result from the disk cache. With ``file``,
+    the code carries line information under that file name, for the tools that report places.
 
     The cache is keyed by the text, the architecture, the options and the versions of NVRTC and Tidegate. Raises
     NoCompiler without NVRTC, and CompileFailed, with the text and the log kept in a file, when it rejects the text.
     """
-    key = cache.key_of(source, arch, *OPTIONS, *(cache.installed(d) or "" for d in (COMPILER, "tidegate")))
+    options = (*OPTIONS, *((LINE_INFO, file) if file else ()))
+    key = cache.key_of(source, arch, *options, *(cache.installed(d) or "" for d in (COMPILER, "tidegate")))
     if entry := cache.read(key):
         return Cubin(entry.code, arch, key, entry.log, from_cache=True)
-    code, log = _compile(source, arch, key)
+    code, log = _compile(source, arch, key, file)
     cache.write(key, cache.Entry(code, log))
     return Cubin(code, arch, key, log, from_cache=False)
 
 
-def _compile(source: str, arch: str, key: str) -> tuple[bytes, str]:
+def _compile(source: str, arch: str, key: str, file: str) -> tuple[bytes, str]:
     nvrtc = _nvrtc()
-    program = _value(nvrtc, nvrtc.nvrtcCreateProgram(source.encode(), b"kernel.cu", 0, [], []))
+    name = file.encode() or b"kernel.cu"
+    program = _value(nvrtc, nvrtc.nvrtcCreateProgram(source.encode(), name, 0, [], []))
     try:
-        options = [f"--gpu-architecture={arch}".encode(), *(o.encode() for o in OPTIONS)]
+        options = [
+            f"--gpu-architecture={arch}".encode(),
+            *(o.encode() for o in OPTIONS),
+            *([LINE_INFO.encode()] if file else []),
+        ]
         (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
         log = _text(nvrtc, program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog).decode(errors="replace")
         log = log.rstrip("\0\n ")
