@@ -128,8 +128,8 @@ def rows(repeat: int) -> Iterator[Row]:
 
 
 def attention(repeat: int) -> Iterator[Row]:
+    import attention_small as kernels
     import torch
-    from attention_small import attention as kernel
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     batch, heads, length = 4, 16, 4096
@@ -138,17 +138,19 @@ def attention(repeat: int) -> Iterator[Row]:
             [torch.randn(batch, heads, length, width, device="cuda").bfloat16() for _ in range(3)] for _ in range(SETS)
         ]
         outs = [torch.empty_like(s[0]) for s in sets]
+        for causal, kernel in ((False, kernels.attention), (True, kernels.attention_causal)):
 
-        def flash(i: int, sets: Any = sets) -> Any:
-            with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
-                return torch.nn.functional.scaled_dot_product_attention(*sets[i % SETS])
+            def flash(i: int, sets: Any = sets, causal: bool = causal) -> Any:
+                with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+                    return torch.nn.functional.scaled_dot_product_attention(*sets[i % SETS], is_causal=causal)
 
-        runs: dict[str, Callable[[int], Any]] = {
-            "torch FlashAttention-2": flash,
-            "tidegate attention": lambda i, s=sets, o=outs: kernel(*s[i % SETS], o[i % SETS]),
-        }
-        flops = 4 * batch * heads * length**2 * width / 1e12
-        yield from compare(f"attention {length} head {width}", runs, flops, "TFLOP/s", lambda o=outs: o[0], repeat)
+            runs: dict[str, Callable[[int], Any]] = {
+                "torch FlashAttention-2": flash,
+                f"tidegate {kernel.name}": lambda i, f=kernel, s=sets, o=outs: f(*s[i % SETS], o[i % SETS]),
+            }
+            flops = 4 * batch * heads * length**2 * width / 1e12 / (2 if causal else 1)
+            case = f"{'causal' if causal else 'attention'} {length} head {width}"
+            yield from compare(case, runs, flops, "TFLOP/s", lambda o=outs: o[0], repeat)
 
 
 def launch(repeat: int) -> Iterator[Row]:

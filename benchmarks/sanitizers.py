@@ -27,11 +27,11 @@ import numpy as np
 
 from tidegate.check import check
 from tidegate.check.mutate import OPERATORS
-from tidegate.emit import Delays, emit, line_table
+from tidegate.emit import Delays, emit, traced
 from tidegate.emit.delays import guarded
 from tidegate.errors import TidegateError
 from tidegate.ir import tir
-from tidegate.ir.text import parse_kernel, print_kernel
+from tidegate.ir.text import parse_kernel
 from tidegate.runtime import batch
 from tidegate.runtime.sanitize import TOOLS, around, changed, find_sanitizer, findings
 from tidegate.runtime.sanitizer_text import parse, summary
@@ -71,15 +71,25 @@ def subjects(most: int) -> Iterator[tuple[str, str, str, tir.Kernel, dict[str, i
             for _, (what, mutant) in zip(range(most), operator.apply(kernel), strict=False):
                 yield f"{path.stem}: {what}", operator.name, path.stem, mutant, sizes
     for path in sorted(CORPUS.glob("*.tir")):
-        text = path.read_text()
-        head = dict(re.findall(r"^// (\w+): (.*)$", text, re.MULTILINE))
-        kernel = parse_kernel(text)
-        runs = [dict(re.findall(r"(\w+)=(\d+)", run)) for run in head.get("runs", "").split("|")]
-        largest = max(runs, key=lambda r: sum(map(int, r.values())))
-        free = {d.name for d in kernel.dims if d.value is None}
-        sizes = trial_sizes(kernel, {n: int(v) for n, v in largest.items() if n in free})
+        kernel, sizes, head = corpus(path)
         fault = re.sub(r"^\d+ ", "", head.get("fault", "")).lower() if "twin" in head else "none"
-        yield path.stem, fault, head.get("twin", ""), kernel, sizes
+        twin = CORPUS / f"{head.get('twin')}.tir"
+        origin = twin.stem if twin.exists() else ""
+        if origin and (other := corpus(twin))[1] != sizes and set(other[1]) == set(sizes):
+            origin = f"{twin.stem} for {path.stem}"
+            yield origin, "none", "", other[0], sizes
+        yield path.stem, fault, origin, kernel, sizes
+
+
+def corpus(path: Path) -> tuple[tir.Kernel, dict[str, int], dict[str, str]]:
+    """A kernel of the corpus, the largest of the sizes that its head gives, and the head."""
+    text = path.read_text()
+    head = dict(re.findall(r"^// (\w+): (.*)$", text, re.MULTILINE))
+    kernel = parse_kernel(text)
+    runs = [dict(re.findall(r"(\w+)=(\d+)", run)) for run in head.get("runs", "").split("|")]
+    largest = max(runs, key=lambda r: sum(map(int, r.values())))
+    free = {d.name for d in kernel.dims if d.value is None}
+    return kernel, trial_sizes(kernel, {n: int(v) for n, v in largest.items() if n in free}), head
 
 
 def build(place: Path, arch: str, most: int) -> None:
@@ -110,7 +120,7 @@ def _build(job: tuple[Path, str, str, str, str, tir.Kernel, dict[str, int]]) -> 
     arrays = place / f"{name}.npz"
     try:
         batch.store_arrays(arrays, trial_arrays(kernel, sizes))
-        batch.store(place, name, kernel, cubin(emit(kernel), arch, f"{name}.cu").code, arch, arrays)
+        batch.store(place, name, kernel, cubin(traced(emit(kernel)), arch, f"{name}.cu").code, arch, arrays)
         padded, guard = guarded(kernel, SHARED)
         for seed in SEEDS:
             code = cubin(emit(padded, Delays(seed, guard)), arch).code
@@ -220,7 +230,6 @@ def _reported(place: Path, cases: list[Case], tool: str, text: str) -> set[str]:
     for name in sorted({r.unit for r in records} & names):
         kernel = parse_kernel((place / f"{name}.tir").read_text())
         cuda = emit(kernel)
-        assert line_table(kernel, cuda), print_kernel(kernel)
         for finding in findings(kernel, cuda, [r for r in records if r.unit == name]):
             total += 1
             located += all(p.statement for p in finding.places)
@@ -234,8 +243,9 @@ def _reported(place: Path, cases: list[Case], tool: str, text: str) -> set[str]:
 
 def table(cases: list[Case], columns: Mapping[str, set[str]]) -> None:
     """Markdown: per fault, of how many unsafe kernels each way caught how many."""
-    print(f"| fault | unsafe kernels | checker | {' | '.join(columns)} |")
-    print(f"|---|{'---|' * (2 + len(columns))}")
+    print(f"| fault | unsafe kernels | checker | {' | '.join(columns)} | only the checker |")
+    print(f"|---|{'---|' * (3 + len(columns))}")
+    anything = set().union(*columns.values())
     groups: dict[str, list[Case]] = {}
     for case in cases:
         if case.status == "unsafe":
@@ -243,6 +253,7 @@ def table(cases: list[Case], columns: Mapping[str, set[str]]) -> None:
     everything = [c for group in groups.values() for c in group]
     for fault, group in [*sorted(groups.items()), ("**all**", everything)]:
         counts = [sum(c.name in names for c in group) for names in columns.values()]
+        counts.append(sum(c.name not in anything for c in group))
         print(f"| {fault} | {len(group)} | {len(group)} | {' | '.join(map(str, counts))} |")
 
 

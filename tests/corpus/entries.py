@@ -123,11 +123,11 @@ def _list(found: tuple[Entry, ...]) -> Iterator[str]:
 
 PAGE = """# The corpus
 
-{total} small kernels in [TIR](tir.md), written by hand, {wrong} of them wrong, in `tests/corpus`. Every one is about one
-kind of fault of asynchronous tile pipelines, and its header says what the [checker](checking.md) must say of it: the
-verdict, and of a wrong kernel the kind of finding. A wrong kernel names its corrected twin, which differs in that fault
-alone. Right kernels are silent in the simulator, whatever happens when; wrong ones show in some run of it, unless the
-header says why not.
+{total} small kernels in [TIR](tir.md), written by hand, {wrong} of them wrong, in `tests/corpus`. Every one is about
+one kind of fault of asynchronous tile pipelines, and its header says what the [checker](checking.md) must say of it:
+the verdict, and of a wrong kernel the kind of finding. A wrong kernel names its corrected twin, which differs in that
+fault alone. Right kernels are silent in the simulator, whatever happens when. Wrong ones show in some run of it, unless
+the header says why not, or the kernel breaks the specification of TIR and cannot run.
 
 ```
 tidegate check tests/corpus/02_ring_one_less.tir

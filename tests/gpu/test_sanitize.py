@@ -1,4 +1,4 @@
-"""`tidegate sanitize` on a GPU: a race is found where it is written, a correct kernel is clean, delays show wrong numbers."""
+"""`tidegate sanitize` on a GPU: a race is found where it is written, and a correct kernel is clean."""
 
 from __future__ import annotations
 

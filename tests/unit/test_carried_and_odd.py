@@ -179,6 +179,15 @@ for i in tg.tiles("N", 16):
 """,
         N=40,
     ),
+    "rows of an odd number of halves in a ring, by whatever fits": program(
+        'a: tg.Tensor[4, "N", "f16"]; o: tg.Out[4, "N", "f16"]',
+        """
+for i in tg.tiles("N", 3):
+    o[:, i] = tg.load(a[:, i], stages=2) * 2.0
+""",
+        multiple=8,
+        N=40,
+    ),
     "two stores to one output from values of two layouts": program(
         'a: tg.Tensor[32, 32, "f16"]; o: tg.Out[32, 32, "f32"]',
         """

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
+from generators import program, ring
 
 from tidegate.check import check
 from tidegate.ir import tir
@@ -118,128 +118,6 @@ class Reference:
         b.readers = {}
         b.writer, b.buffer = (t, event), buffer
         b.copy = (t, self.committed[t]) if how == "copy" else None
-
-
-HEAD = """kernel random target sm_80 warps 2 smem 768
-dim N
-dim M
-param a f32 [64, 64] in align 16
-param b f32 [64, 64] out align 16
-layout row [2, 32] reg - lane 0,1 0,2 0,4 0,8 0,16 warp 1,0 rep 1,1
-layout col [2, 32] reg - lane 1,0 0,2 0,4 0,8 0,16 warp 0,1 rep 1,1
-layout one [2, 32] reg 1,0 lane 0,1 0,2 0,4 0,8 0,16 warp 0,0 rep 1,1
-"""
-TAIL = """register x f32 layout row
-register y f32 layout col
-register z f32 layout one
-body {
-fill x <- 0.0
-fill y <- 0.0
-fill z <- 0.0
-"""
-LAYOUTS = {"x": "row", "y": "col", "z": "one"}
-
-
-def program(seed: int) -> str:
-    """Random, but with a leaning towards correct: mostly whole patterns of copy, wait, sync, read."""
-    rng = random.Random(seed)
-    stages = rng.choice([1, 2, 2, 3])
-    other = rng.choice([stages * 256 % 768, 0, 256]) if stages < 3 else rng.choice([0, 512])
-    slot = "p[{}]" if stages > 1 else "p"
-    text = (
-        HEAD
-        + f"buffer p f32 [2, 32] stages {stages} at 0 stride 256\nbuffer q f32 [2, 32] stages 1 at {other} stride 256\n"
-    )
-    text += f"cursor u depth {stages}\ncursor v depth {stages}\n" if stages > 1 else ""
-    text += TAIL
-
-    def sync() -> str:
-        return rng.choice(["sync_block", "sync_block", "sync_warp", "bar_sync 1 warps 0,1", "bar_sync 2 warps 0"])
-
-    grid = rng.random() < 0.3
-    text = text.replace("layout row", "grid g < M\nlayout row", 1) if grid else text
-
-    def condition(index: str) -> str:
-        if index and rng.random() < 0.7:
-            return rng.choice(["{} < 1", "0 < {}", "{} % 2 == 0", "{} % 3 == 2", "{} + 1 < N", "{} != 1"]).format(index)
-        if grid and rng.random() < 0.7:
-            return rng.choice(["g == 0", "g + 1 < M", "g + 1 == M", "0 < g && g < 2", "g % 2 == 1"])
-        return f"{rng.choice('012')} < {rng.choice('NM')}"
-
-    def piece(depth: int, index: str = "") -> list[str]:
-        register = rng.choice("xyz")
-        place = slot.format(rng.choice("uv"))
-        copied = rng.choice([place, place, "q"])
-        match rng.randrange(12):
-            case 0 | 1:
-                body = [f"cp_async {copied} <- a[0, 0] layout {LAYOUTS[register]} bytes 4"]
-                return body + (["advance u"] if stages > 1 and rng.random() < 0.6 else [])
-            case 2:
-                return [
-                    f"cp_async {copied} <- a[0, 0] layout {LAYOUTS[register]} bytes 4",
-                    "cp_commit",
-                    "cp_wait 0",
-                    sync(),
-                ]
-            case 3:
-                return ["cp_commit"]
-            case 4:
-                return [f"cp_wait {rng.randrange(3)}"] + ([sync()] if rng.random() < 0.8 else [])
-            case 5:
-                return [sync(), f"ld_shared {register} <- {copied} bytes 4"]
-            case 6:
-                return [f"ld_shared {register} <- {copied} bytes 4"] + (["advance v"] if stages > 1 else [])
-            case 7:
-                return [f"st_shared {copied} <- {register} bytes 4", sync()]
-            case 8:
-                return [sync()]
-            case 9 if depth < 2:
-                count = rng.choice(["N", "N", "M", "3", "min(N, 2)", "N + 1"])
-                name = f"i{depth}{rng.randrange(10**6)}"
-                inner = [s for _ in range(rng.randrange(2, 6)) for s in piece(depth + 1, name)]
-                return [f"for {name} = 0 .. {count} {{", *inner, "}"]
-            case 10:
-                inner = [s for _ in range(rng.randrange(1, 3)) for s in piece(2)]
-                return [f"if {condition(index)} {{", *inner, "}"]
-        return ["cp_commit", "cp_wait 0", "sync_block"]
-
-    lines = [
-        "cp_async p <- a[0, 0] layout row bytes 4".replace("p ", slot.format("u") + " "),
-        "cp_commit",
-        "cp_wait 0",
-        "sync_block",
-    ]
-    lines += [s for _ in range(rng.randrange(1, 7)) for s in piece(0)]
-    lines += ["cp_commit", "cp_wait 0"] if rng.random() < 0.8 else []
-    return text + "\n".join(lines) + "\n}\n"
-
-
-def ring(seed: int) -> str:
-    """A ring with prologue and guard, every number drawn near the right one."""
-    rng = random.Random(seed)
-    stages = rng.choice([2, 3])
-    ahead = stages - 1 if rng.random() < 0.8 else rng.randrange(0, stages + 1)
-    read = rng.choice("xyz")
-    write = read if rng.random() < 0.3 else rng.choice("xyz")
-    copy = f"cp_async p[u] <- a[0, 0] layout {LAYOUTS[write]} bytes 4\nadvance u\n"
-    text = (
-        HEAD
-        + f"buffer p f32 [2, 32] stages {stages} at 0 stride 256\ncursor u depth {stages}\ncursor v depth {stages}\n"
-        + TAIL
-    )
-    for i in range(ahead):
-        text += f"if {i} < N {{\n{copy}}}\n" + ("cp_commit\n" if rng.random() < 0.95 else "")
-    wait = max(ahead - rng.choice([1, 1, 1, 0, 2]), 0)
-    sync = rng.choice(["sync_block\n", "sync_block\n", "sync_block\n", "sync_warp\n", "bar_sync 1 warps 0\n", ""])
-    again = rng.choice(["", "", "sync_block\n", "sync_warp\n"])
-    guarded = f"if k + {ahead if rng.random() < 0.85 else ahead + 1} < N {{\n{copy}}}\ncp_commit\n"
-    use = f"ld_shared {read} <- p[v] bytes 4\nadvance v\n"
-    order = [guarded, use] if rng.random() < 0.7 else [use, guarded]
-    inner = f"for k = 0 .. N {{\ncp_wait {wait}\n{sync}{order[0]}{again}{order[1]}}}\n"
-    if rng.random() < 0.2:
-        last = rng.choice(["", "cp_wait 0\n", "sync_block\n"])
-        inner = f"for t = 0 .. M {{\n{inner}{last}}}\n"
-    return text + inner + rng.choice(["", "", "cp_wait 0\n"]) + "}\n"
 
 
 def expected(kernel: tir.Kernel, n: int, m: int) -> str | None:

@@ -1,4 +1,3 @@
-# ruff: noqa: E501 (kernels and edits of them, one per line)
 """The checker against kernels that really run: threads in random order, copies that land whenever they like.
 
 The model keeps a vector clock per thread, for ordinary accesses and for those through the async proxy, and has barriers
@@ -13,6 +12,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from generators import role_nested, role_ring, role_staged
 
 from tidegate.check import check
 from tidegate.ir import tir
@@ -267,150 +267,6 @@ class Run:
             raise Broken("a read is not ordered")
 
 
-HEAD = """kernel random target sm_90a warps 4 smem 1024
-dim N
-param a f32 [2, 4096] in align 16
-param o f32 [64, 32] out align 16
-layout v [1, 32] reg - lane 0,1 0,2 0,4 0,8 0,16 warp - rep 1,1
-layout u [2, 32] reg - lane 0,1 0,2 0,4 0,8 0,16 warp 1,0 rep 1,1
-"""
-
-
-def ring(seed: int) -> str:
-    """A ring between one producer and two consumers of one or two warps, usually with something changed."""
-    rng = random.Random(seed)
-    s = rng.choice([1, 2, 2, 3])
-    tma = rng.random() < 0.6
-    wide = rng.random() < 0.5  # one consumer of two warps, or two of one
-    per = rng.choice(["thread", "warp", "role"])
-    rows, tile, size = (2, "u", 256) if wide else (1, "v", 128)
-    arrivals = {"thread": 64, "warp": 2, "role": 1 if wide else 2}[per]
-    full = 1 if tma else 32
-    meet = "bar_sync 1 warps 0,1" if wide else "sync_warp"
-    copy = (
-        f"expect full[w] bytes {size}\ntma_load t[w] <- a[0, 0] bar full[w]"
-        if tma
-        else "cp_async t[w] <- a[0, 0] layout PV bytes 4\ncp_arrive full[w]"
-    )
-    if not tma and wide:
-        copy = copy.replace("cp_async t[w] <- a[0, 0] layout PV", "cp_async t[w] <- a[0, 0] layout p")
-    copy = copy.replace("PV", "v")
-    producer = f"for n = 0 .. N {{\nwait empty[w] flip 1\n{copy}\nadvance w\n}}"
-    fence = "fence_async shared\n" if tma else ""
-    use = f"for n = 0 .. N {{\nwait full[C] flip 0\nld_shared X <- t[C] bytes 4\n{fence}{meet if per != 'thread' else ''}\narrive empty[C] by {per}\nadvance C\n}}"
-    if wide and per == "warp":
-        use = use.replace(meet, "sync_warp")
-    lines = [HEAD + ("layout p [2, 32] reg 1,0 lane 0,1 0,2 0,4 0,8 0,16 warp - rep 1,1\n" if wide else "")]
-    lines += [f"buffer t f32 [{rows}, 32] stages {s} at 0 stride {size}", "CURSORS"]
-    change = rng.choice(["", "", "count", "full", "flip", "stages", "drop", "drop", "drop", "dup", "move"])
-    arrivals += rng.choice([-1, 1]) * (change == "count") if arrivals > 1 else (change == "count")
-    full += change == "full"
-    lines += [f"mbarrier full stages {s} count {full} at 896", f"mbarrier empty stages {s} count {arrivals} at 928"]
-    names = ["r"] if wide else ["r", "q"]
-    lines += [f"register x{c} f32 layout {tile}" for c in names]
-    lines += ["role one warps 0 count 2"] if wide else ["role one warps 0 count 1", "role two warps 1 count 1"]
-    lines += [
-        "role producer warps 2 count 1",
-        "body {",
-        "barrier_init full",
-        "barrier_init empty",
-        "fence_barrier_init",
-        "sync_block",
-    ]
-    blocks = [("producer", producer)] + [
-        (role, use.replace("[C]", f"[{c}]").replace("advance C", f"advance {c}").replace("X", f"x{c}"))
-        for role, c in zip(["one", "two"], names, strict=False)
-    ]
-    if change == "flip":
-        producer = producer.replace("flip 1", "flip 0")
-        blocks[0] = ("producer", producer)
-    if change in ("drop", "dup", "move"):
-        at = rng.randrange(len(blocks))
-        body = [x for x in blocks[at][1].split("\n") if x]
-        where = rng.randrange(1, len(body) - 1)
-        line = body.pop(where)
-        if change == "dup":
-            body[where:where] = [line, line]
-        elif change == "move":
-            body.insert(rng.randrange(1, len(body)), line)
-        blocks[at] = (blocks[at][0], "\n".join(body))
-    text = "\n".join(lines)
-    for role, body in blocks:
-        text += f"\nin {role} {{\n{body}\n}}"
-    cursors = "\n".join(f"cursor {c} depth {s}" for c in ["w", *names])
-    if s == 1:
-        text = "\n".join(x.replace("t[w]", "t").replace("t[r]", "t").replace("t[q]", "t") for x in text.split("\n"))
-    return text.replace("CURSORS", cursors) + "\n}\n"
-
-
-def nested(seed: int) -> str:
-    """The ring once per tile, the cursors counting on, or (a fault) not everywhere."""
-    rng = random.Random(seed)
-    text = ring(seed + 10_000).replace("dim N\n", "dim N\ndim M\n")
-    blocks = text.split("\nin ")
-    for at in range(1, len(blocks)):
-        head, rest = blocks[at].split("{\n", 1)
-        end = rest.rindex("}\n}" if at == len(blocks) - 1 else "}")
-        blocks[at] = f"{head}{{\nfor m = 0 .. M {{\n{rest[:end]}}}\n{rest[end:]}"
-    if rng.random() < 0.3:
-        at = rng.randrange(1, len(blocks))
-        cursor = (
-            next(x.split()[1] for x in blocks[at].split("\n") if x.startswith("advance"))
-            if "advance" in blocks[at]
-            else None
-        )
-        if cursor:
-            blocks[at] = blocks[at].replace("for m = 0 .. M {", f"for m = 0 .. M {{\nadvance {cursor}", 1)
-    return "\nin ".join(blocks)
-
-
-def staged(seed: int) -> str:
-    """Two warps write a tile, a tensor copy stores it; two others take turns with them through named barriers."""
-    rng = random.Random(seed)
-    one = [
-        "st_shared t <- x bytes 4",
-        "fence_async shared",
-        "bar_sync 1 warps 0,1",
-        "tma_store o[n * 2, 0] <- t",
-        "bulk_commit",
-    ]
-    one += ["bulk_wait 0 read", "bar_sync 1 warps 0,1"]
-    both = rng.random() < 0.6
-    two = ["bar_sync 3 warps 2,3", "ld_shared y <- t bytes 4", "bar_arrive 4 warps 2,3 count 128"]
-    if both:
-        one += ["bar_arrive 3 warps 0,1 count 128", "bar_sync 4 warps 0,1"]
-    change = rng.choice(["", "drop", "drop", "dup", "swap", "move"])
-    body = one if not both or rng.random() < 0.7 else two
-    at = rng.randrange(len(body))
-    if change == "drop":
-        del body[at]
-    elif change == "dup":
-        body.insert(at, body[at])
-    elif change == "swap" and at:
-        body[at - 1], body[at] = body[at], body[at - 1]
-    elif change == "move":
-        body.insert(rng.randrange(len(body)), body.pop(at))
-    lines = [
-        HEAD.replace("o f32 [64, 32]", "o f32 [2 * N, 32]") + "buffer t f32 [2, 32] stages 1 at 0 stride 256",
-        "register x f32 layout u",
-        "register y f32 layout u",
-    ]
-    lines += [
-        "role one warps 0 count 2",
-        "role two warps 2 count 2",
-        "body {",
-        "in one {",
-        "fill x <- 1.0",
-        "for n = 0 .. N {",
-        *one,
-        "}",
-        "}",
-    ]
-    if both:
-        lines += ["in two {", "for n = 0 .. N {", *two, "}", "}"]
-    return "\n".join([*lines, "}", ""])
-
-
 STRICT = ("phase lead", "transaction bytes", "barrier life", "barrier reuse")
 """Faults that need not show in a run: the next kernel, or a slower thread, would show them."""
 
@@ -426,7 +282,7 @@ def expected(kernel: tir.Kernel, runs: int = 6) -> str | None:
     return None
 
 
-@pytest.mark.parametrize(("make", "count"), [(ring, 50), (nested, 20), (staged, 40)])
+@pytest.mark.parametrize(("make", "count"), [(role_ring, 50), (role_nested, 20), (role_staged, 40)])
 def test_agrees_with_random_runs(make, count: int) -> None:  # type: ignore[no-untyped-def]
     seen = {"safe": 0, "unsafe": 0, "strict": 0}
     for seed in range(count):

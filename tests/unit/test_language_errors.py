@@ -188,6 +188,8 @@ SOURCES: dict[str, list[str]] = {
         inside('x = t.astype("f16") + t.astype("bf16")'),
         inside("", '    b[m, n] = t.astype("f16")\n'),
         source("pass", 'a: tg.Tensor["M", "int8"]'),
+        inside("x = (t > 0.0).sum(axis=0)"),
+        inside("x = tg.positions(m).max(axis=0)"),
     ],
     "TG203": [
         inside("x = tg.load(a[n, m])"),

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tidegate.cli.watched import render
-from tidegate.emit import Delays, emit, line_table
+from tidegate.emit import Delays, emit, line_table, traced
 from tidegate.emit.delays import GUARD_BYTES, guarded, unowned
 from tidegate.errors import BadTool, NoDriver, NoSanitizer, UnknownConstant
 from tidegate.ir import tir
@@ -146,6 +146,24 @@ def test_findings_point_at_the_statement_and_the_line() -> None:
     assert "N = 450" in shown
 
 
+def test_wrappers_of_a_traced_text_name_their_line() -> None:
+    text = emit(stage())
+    with_lines, at = traced(text), lines_of(text)
+    assert f"st_shared_f32_at_line_{at['write']}(at, x);" in with_lines
+    kernel_lines = with_lines.partition("\n#line ")[2].splitlines()
+    first = int(kernel_lines[0])
+    assert text.splitlines()[first - 1] == kernel_lines[1]
+    assert len(text.splitlines()) == first + len(kernel_lines) - 2
+    words = f"""========= Error: Race reported between Write access at st_shared_f32_at_line_{at["write"]}(unsigned int, const float *)+0x110 in stage.cu:5
+=========     and Read access at ld_shared_f32_at_line_{at["read"]}(float *, unsigned int)+0x140 in stage.cu:6 [4 hazards]
+=========     and Read access at ld_shared_f32_at_line_{at["read"]}(float *, unsigned int)+0x150 in stage.cu:6 [4 hazards]
+"""
+    (found,) = sanitize.findings(stage(), text, parse("racecheck", words))
+    assert found.title == "Error: Race between write and read"
+    assert [p.source_line for p in found.places] == [8, 9]
+    assert [p.cuda_line for p in found.places] == [at["write"], at["read"]]
+
+
 def test_what_the_sanitizer_cannot_see_depends_on_the_kernel() -> None:
     kernels = Path(__file__).parents[1] / "mutants" / "kernels"
     hidden, _ = sanitize.unseen(parse_kernel((kernels / "wgmma_persistent.tir").read_text()), {})
@@ -207,7 +225,7 @@ def test_guard_bytes_are_those_that_nothing_owns() -> None:
 def test_delayed_text_and_line_information_compile() -> None:
     kernel, guard = guarded(stage(), 2**16)
     assert cubin(emit(kernel, Delays(1, guard)), "sm_80").code
-    plain, lines = cubin(emit(stage()), "sm_80"), cubin(emit(stage()), "sm_80", "stage.cu")
+    plain, lines = cubin(emit(stage()), "sm_80"), cubin(traced(emit(stage())), "sm_80", "stage.cu")
     assert b"stage.cu" in lines.code
     assert b"stage.cu" not in plain.code
     assert plain.key != lines.key

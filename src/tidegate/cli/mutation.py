@@ -113,7 +113,7 @@ def _judge(kernel: tir.Kernel, mutant: tir.Kernel, seed: int) -> tuple[Outcome, 
             return "MISSED", f"simulator: results depend on the timing{where}"
         if not _same(plain.outputs, runs[0].outputs):
             differs = differs or f"simulator: other results{where}"
-    return ("other program", differs) if differs else ("equivalent", "accepted; the same results in the simulator")
+    return ("other program", differs) if differs else ("equivalent", "simulator: the same results")
 
 
 def _same(a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray]) -> bool:

@@ -335,6 +335,9 @@ class Expressions(Windows):
             )
         if not isinstance(keep, bool):
             raise BadCall(self.span(keep_node), what=f"keepdims={keep!r}", advice="use True or False")
+        if value.dtype == I32 or (value.dtype == BOOL and fold == "sum"):
+            what = f"{fold} of {value.name} {value.dtype}: reductions compute in f32"
+            raise DtypeMismatch(span, what=what, advice=f'cast first: {value.name}.astype("f32")')
         axis %= rank
         kept = tuple(1 if a == axis else size for a, size in enumerate(value.shape))
         result = self.scope.value(name if keep else "", value.dtype, kept)

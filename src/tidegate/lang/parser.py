@@ -149,6 +149,7 @@ class _Parser:
     ) -> None:
         self.source = source
         self.dims = dims
+        self.constants = constants
         self.scope = Scope({**constants, **{t.name: t for t in tensors}})
         self.expressions = Expressions(source, self.scope)
 
@@ -327,11 +328,13 @@ class _Parser:
             )
         value = self.expressions.constant(node, None)
         if isinstance(value, str):
-            if value not in self.dims:
+            if value in self.dims:
+                return self.dims[value]
+            if value not in self.constants:
                 raise UnknownName(
                     span, name=value, why=" as a dimension", advice=f"the dimensions are {names}; or give an integer"
                 )
-            return self.dims[value]
+            value = self.constants[value]
         size = whole(value)
         if size is None or not 0 <= size < 2**31:
             raise BadLoop(

@@ -30,7 +30,9 @@ def mechanism(program: hir.Program, load: hir.Load, align: Mapping[str, int]) ->
         )
     wants_shared = load.to == "shared" or load.stages > 1 or feeds_dot(program, load.result)
     if by is None:
-        by = "cp_async" if wants_shared and align[load.window.tensor] >= 4 else "ld"
+        row = load.result.shape[-1] * load.result.dtype.size
+        copies = align[load.window.tensor] >= 4 and row % 4 == 0
+        by = "cp_async" if wants_shared and copies else "ld"
     if load.by and by == "cp_async" and load.to == "registers":
         raise BadSchedule(
             load.span, what='cp.async writes shared memory, to="registers" asks for registers', advice="drop to="

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tidegate.emit import Delays, emit, line_table
+from tidegate.emit import Delays, emit, line_table, traced, traced_line
 from tidegate.emit.delays import guarded
 from tidegate.errors import NoDriver, NoSanitizer
 from tidegate.ir import tir
@@ -135,7 +135,7 @@ def sanitize(
     sizes, _ = bind(kernel, arrays)
     with tempfile.TemporaryDirectory(prefix="tidegate-") as directory:
         place = Path(directory)
-        code = cubin(text, device.arch, f"{kernel.name}.cu").code
+        code = cubin(traced(text), device.arch, f"{kernel.name}.cu").code
         batch.store_arrays(place / "arrays.npz", arrays)
         batch.store(place, BASE, kernel, code, device.arch, place / "arrays.npz")
         ran = tuple(_tool(place, kernel, text, command, tool) for tool in tools)
@@ -148,7 +148,8 @@ def sanitize(
 
 def around(command: str, tool: str) -> list[str]:
     """The sanitizer's command line in front of a program."""
-    return [command, "--tool", tool, "--print-limit", "1000", "--show-backtrace", "device"]
+    most = "0" if tool == "racecheck" else "10000"  # a report per pair of instructions, or one per thread
+    return [command, "--tool", tool, "--print-limit", most, "--show-backtrace", "device"]
 
 
 def _tool(place: Path, kernel: tir.Kernel, text: str, command: str, tool: str) -> ToolRun:
@@ -163,22 +164,25 @@ def _tool(place: Path, kernel: tir.Kernel, text: str, command: str, tool: str) -
 
 
 def findings(kernel: tir.Kernel, text: str, records: Sequence[Record]) -> Iterator[Finding]:
-    """Records with their places in ``text``, which is what was compiled, as ``<kernel name>.cu``; records of the same
-    statements are one."""
+    """Records with their places in ``text``, of which the traced form was compiled, as ``<kernel name>.cu``; records
+    of the same statements are one."""
     table = line_table(kernel, text)
     found: dict[tuple[object, ...], Finding] = {}
     for record in records:
-        places = tuple(_place(site, f"{kernel.name}.cu", table) for site in record.sites)
-        told = [(p.access, p.statement) for p in places] if all(p.statement for p in places) else [*record.sites]
-        key = (record.title, *told)
+        sides = {}
+        for site in record.sites:
+            place = _place(site, f"{kernel.name}.cu", table)
+            sides.setdefault((place.access, place.statement or place.cuda_line), place)
+        key = (record.title, *sides)
         before = found[key].count if key in found else 0
-        found[key] = Finding(record.tool, record.title, places, before + record.count)
+        found[key] = Finding(record.tool, record.title, tuple(sides.values()), before + record.count)
     yield from found.values()
 
 
 def _place(site: Site, file: str, table: Mapping[int, tir.Instruction]) -> Place:
-    """The innermost frame that belongs to a statement: those further in are the wrappers of instructions."""
-    lines = [f.line for f in site.frames if Path(f.file).name == file]
+    """The innermost frame that belongs to a statement: of a wrapper of an instruction, the line that it names."""
+    frames = [f for f in site.frames if Path(f.file).name == file]
+    lines = [traced_line(f.function) or f.line for f in frames]
     number = next((n for n in lines if n in table), lines[0] if lines else 0)
     stmt = table.get(number)
     return Place(site.what.lower(), print_stmt(stmt) if stmt else "", stmt.line if stmt else 0, number)
@@ -230,7 +234,6 @@ _BLIND: tuple[tuple[str, tuple[type[tir.Stmt], ...]], ...] = (
     ("missing proxy fences", (tir.TmaLoad, tir.TmaStore, tir.Wgmma)),
     ("order by phase barriers", (tir.BarrierWait,)),
     ("order by named barriers of some warps", (tir.BarSync, tir.BarArrive)),
-    ("cp.async that is read by its own thread before it has landed", (tir.CpAsync,)),
 )
 
 

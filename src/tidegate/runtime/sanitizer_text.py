@@ -109,7 +109,8 @@ def _record(tool: str, block: list[str]) -> Record | None:
             sites.append(Site(access["what"] if access else "", (frame,)))
     title = block[0]
     if sites and sites[0].what:
-        title = f"{title.split(' reported')[0]} between {' and '.join(s.what.lower() for s in sites)}"
+        others = dict.fromkeys(s.what.lower() for s in sites[1:])
+        title = f"{title.split(' reported')[0]} between {' and '.join([sites[0].what.lower(), *others])}"
     return Record(tool, re.sub(r" at \S.*", "", title) if sites else title, tuple(sites), count)
 
 
