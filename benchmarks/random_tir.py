@@ -16,8 +16,8 @@ from pathlib import Path
 TESTS = Path(__file__).parents[1] / "tests"
 sys.path[:0] = [str(TESTS / "property"), str(TESTS / "unit")]
 
-from generators import GENERATORS
-from random_tir_judge import judge
+from generators import GENERATORS  # noqa: E402 (found on the path above)
+from random_tir_judge import judge  # noqa: E402
 
 
 def main() -> int:

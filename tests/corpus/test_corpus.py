@@ -22,13 +22,6 @@ COMPLETIONS: tuple[Completion, ...] = ("late", "early", "random")
 SEEDS = range(2)
 SECONDS = 20
 
-KNOWN: dict[str, str] = {
-    "05_deep_pipeline": "not proved",  # that max(0, N - 3) is not negative
-    "17_too_narrow_tile": "safe",  # tidegate.ir.spec does not ask for an innermost extent of 16 bytes
-    "17_unaligned_start": "safe",  # nor for an innermost start that is a multiple of 16 bytes
-}
-"""What the checker does not judge as its header says, and what it says instead; shrinks to nothing."""
-
 every = pytest.mark.parametrize("name", CORPUS)
 
 
@@ -43,9 +36,6 @@ def verdict_of(name: str) -> tuple[Verdict, float]:
 def test_the_checker_says_what_the_header_says(name: str) -> None:
     entry, (verdict, _) = CORPUS[name], verdict_of(name)
     kind = verdict.findings[0].kind if verdict.findings else ""
-    if name in KNOWN:
-        assert verdict.status == KNOWN[name] != entry.verdict, f"take {name} out of KNOWN\n{verdict.text()}"
-        return
     assert (verdict.status, kind) == (entry.verdict, entry.kind), verdict.text()
     if kind != "divergent barrier":  # which the specification refuses as well
         assert bool(verify(entry.kernel)) == (kind == "malformed")
@@ -120,10 +110,6 @@ def test_no_kernel_is_there_twice() -> None:
 
 def _without_header(text: str) -> str:
     return text[text.index("kernel ") :] if text.startswith("//") else text
-
-
-def test_known_gaps_are_in_the_corpus() -> None:
-    assert KNOWN.keys() <= CORPUS.keys()
 
 
 def test_the_page_is_up_to_date(request: pytest.FixtureRequest) -> None:

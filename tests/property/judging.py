@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from strategies import RandomProgram
 
-from tidegate.check import check
+from tidegate.check import Verdict, check
 from tidegate.errors import PlanRejected, TidegateError
 from tidegate.ir import tir
 from tidegate.ir.spec import verify
@@ -139,14 +139,15 @@ def _legal(compiled: Compiled, outcome: Outcome) -> list[tuple[str, str]]:
     start = time.perf_counter()
     verdict = check(compiled.kernel)
     outcome.time("check", start)
-    if verdict.status == "not proved" and unknown_sizes(compiled.kernel) > 2:
+    if verdict.status == "not proved" and beyond_proof(compiled.kernel, verdict):
         sizes = {d.name: max(d.multiple, 48) for d in compiled.kernel.dims if d.value is None}
         verdict = check(compiled.kernel, sizes)  # too many combinations for a proof
     return [] if verdict.status == "safe" else [(verdict.status, verdict.text())]
 
 
-def unknown_sizes(kernel: tir.Kernel) -> int:
-    return sum(d.value is None for d in kernel.dims)
+def beyond_proof(kernel: tir.Kernel, verdict: Verdict) -> bool:
+    """Whether the program has more states than the checker is meant to enumerate for all sizes."""
+    return sum(d.value is None for d in kernel.dims) > 2 or "fixed point" in verdict.reason
 
 
 def _values(
@@ -208,7 +209,7 @@ def _necessary(compiled: Compiled, outcome: Outcome) -> list[tuple[str, str]]:
     found = []
     for sync in syncs:
         verdict = check(replace(kernel, body=without(kernel.body, sync)))
-        if verdict.status == "safe" or (verdict.status == "not proved" and unknown_sizes(kernel) < 3):
+        if verdict.status == "safe" or (verdict.status == "not proved" and not beyond_proof(kernel, verdict)):
             text = f"without {type(sync).__name__} {sync.id} ({sync.why}) the checker says {verdict.status}"
             found.append(("needless" if verdict.status == "safe" else "no witness", f"{text} {verdict.reason}"))
     outcome.time("removals", start)

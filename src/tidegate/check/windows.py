@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import combinations_with_replacement
 from math import gcd, inf
 
-from tidegate.check.control import Atom, Index, Linear, Mod, Opaque, Reader, Term, single
+from tidegate.check.control import Atom, Extreme, Index, Linear, Mod, Opaque, Reader, Term, single
 from tidegate.check.sites import Group, everyone, groups
 from tidegate.ir import expr as ex
 from tidegate.ir import tir
@@ -85,12 +85,12 @@ def _uses(
     for stmt in body:
         if isinstance(stmt, tir.For):
             me, start, stop = single(Index(stmt.index)), reader.linear(stmt.start), reader.linear(stmt.stop)
-            inside = (*facts, stop.plus(me, -1).plus(Linear(-1)), me.plus(start, -1))
+            inside = (*facts, *_consequences(stop.plus(me, -1).plus(Linear(-1))), me.plus(start, -1))
             count = inf if stop.terms or start.terms else float(stop.const - start.const)
             yield from _uses(kernel, reader, stmt.body, inside, {**trips, stmt.index: count}, pinned, group)
         elif isinstance(stmt, tir.If):
             tests = reader.tests(stmt.condition)
-            known = tuple(t.value for t in tests if t.op == ">=")
+            known = tuple(fact for t in tests if t.op == ">=" for fact in _consequences(t.value))
             fixed = {
                 t.value.terms[0][0].name
                 for t in tests
@@ -104,6 +104,15 @@ def _uses(
             origin = tuple(reader.linear(e) for e in window.origin)
             bounds = tuple(None if e is None else reader.linear(e) for e in window.bounds)
             yield Use(stmt, window, layout, write, origin, bounds, facts, trips, pinned, group)
+
+
+def _consequences(fact: Linear) -> tuple[Linear, ...]:
+    """Facts without minima and maxima that follow: what is at most min(a, b) is at most a and at most b."""
+    for term, c in fact.terms:
+        if isinstance(term, Extreme) and (c > 0) == (term.op == "min"):
+            rest = fact.plus(single(term), -c)
+            return tuple(f for part in (term.a, term.b) for f in _consequences(rest.plus(part, c)))
+    return (fact,)
 
 
 # ---------------------------------------------------------------------------------------------- bounds
@@ -151,6 +160,9 @@ def _natural(term: Term, facts: tuple[Linear, ...], reader: Reader, depth: int) 
             return True
         case Opaque(ex.Bin("/" | "%" | "*", a, b)) if depth:
             return all(at_least_0(reader.linear(e), facts, reader, depth - 1) for e in (a, b))
+        case Extreme(op, one, other) if depth:
+            enough = any if op == "max" else all
+            return enough(at_least_0(form, facts, reader, depth - 1) for form in (one, other))
     return False
 
 

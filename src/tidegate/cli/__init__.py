@@ -9,7 +9,7 @@ INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs the command line; leaves by SystemExit: 0 agreed, 1 mismatch, finding or unsafe, 2 refused or wrong usage."""
+    """Runs the command line; leaves by SystemExit: 0 agreed, 1 mismatch, finding or unsafe, 2 refused or misused."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         if given == ["--version"]:  # without the libraries that the commands need

@@ -255,6 +255,11 @@ def _tensor_copy(t: Tables, s: tir.TmaLoad | tir.TmaStore) -> Iterator[str]:
     yield from window_problems(t, window, buffer.shape, buffer.dtype)
     if t.params[window.tensor].align < 16:
         yield f"a tensor copy needs {window.tensor!r} aligned to 16 bytes"
+    size = buffer.dtype.size
+    if buffer.shape[-1] * size % 16:
+        yield f"the rows of {buffer.name!r} are {buffer.shape[-1] * size} bytes, a tensor copy moves multiples of 16"
+    if window.origin and known_factor(t, window.origin[-1]) * size % 16:
+        yield f"a tensor copy starts at a multiple of 16 bytes, {window.origin[-1]} of {window.tensor!r} may not"
 
 
 def _whole(t: Tables, slot: tir.Slot) -> Iterator[str]:

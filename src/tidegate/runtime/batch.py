@@ -1,9 +1,9 @@
 """Kernels that run in a process of their own, one after the other, each launch under a watchdog.
 
-``python -m tidegate.runtime.batch DIR`` runs the jobs of DIR that have not run yet: the way to put another program
-around launches (compute-sanitizer), and to survive kernels that hang or break the context. A job is four files,
-``NAME.tir``, ``NAME.cubin``, ``NAME.json`` (architecture, file of arrays) and the arrays; it leaves ``NAME.out.npz``
-with the outputs, and a line in ``done``.
+``python -m tidegate.runtime.batch DIR BATCH SECONDS`` runs the jobs of a batch in DIR that have not run yet: the way to
+put another program around launches (compute-sanitizer), and to survive kernels that hang or break the context. A job
+is four files, ``NAME.tir``, ``NAME.cubin``, ``NAME.json`` (architecture, file of arrays) and the arrays; it leaves
+``NAME.out.npz`` with the outputs, and a line in ``BATCH.done``.
 """
 
 from __future__ import annotations
@@ -67,15 +67,15 @@ def run_all(
     place: Path, names: Sequence[str], around: Sequence[str] = (), limit: float = 5.0, total: float = 600.0
 ) -> Outcome:
     """Runs the jobs, in as many processes as it takes. ``around``: a command put before Python's; ``limit`` seconds
-    per launch, ``total`` for all."""
-    done = place / "done"
+    per launch, ``total`` for all. Batches of different jobs may run at the same time."""
+    done = place / f"{names[0]}.done"
     done.unlink(missing_ok=True)
-    (place / "order").write_text("\n".join(names), encoding="utf-8")
+    (place / f"{names[0]}.order").write_text("\n".join(names), encoding="utf-8")
     end = time.monotonic() + total
     texts: list[str] = []
     status: dict[str, str] = {}
     while len(status) < len(names) and (left := end - time.monotonic()) > 0:
-        texts.append(_process([*around, sys.executable, "-m", __name__, str(place), str(limit)], left))
+        texts.append(_process([*around, sys.executable, "-m", __name__, str(place), names[0], str(limit)], left))
         before, status = status, _read(done)
         if len(status) == len(before):  # it ended before a launch: the next one is to blame
             lost = next(n for n in names if n not in status)
@@ -110,13 +110,13 @@ def _read(done: Path) -> dict[str, str]:
 # ---------------------------------------------------------------------------------------------- in the process
 
 
-def main(place: Path, limit: float) -> int:
+def main(place: Path, batch: str, limit: float) -> int:
     """Runs what is left; returns the exit status."""
     from tidegate.errors import TidegateError
 
-    done = _read(place / "done")
-    with (place / "done").open("a", encoding="utf-8") as file:
-        for name in (place / "order").read_text(encoding="utf-8").split():
+    done = _read(place / f"{batch}.done")
+    with (place / f"{batch}.done").open("a", encoding="utf-8") as file:
+        for name in (place / f"{batch}.order").read_text(encoding="utf-8").split():
             if name in done:
                 continue
 
@@ -156,4 +156,4 @@ def _run(place: Path, name: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), float(sys.argv[2])))
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])))

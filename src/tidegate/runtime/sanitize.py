@@ -169,7 +169,7 @@ def findings(kernel: tir.Kernel, text: str, records: Sequence[Record]) -> Iterat
     table = line_table(kernel, text)
     found: dict[tuple[object, ...], Finding] = {}
     for record in records:
-        sides = {}
+        sides: dict[tuple[object, object], Place] = {}
         for site in record.sites:
             place = _place(site, f"{kernel.name}.cu", table)
             sides.setdefault((place.access, place.statement or place.cuda_line), place)

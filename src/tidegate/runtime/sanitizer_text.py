@@ -68,9 +68,9 @@ def parse(tool: str, text: str) -> list[Record]:
 
 
 def summary(text: str) -> int | None:
-    """The number of errors and hazards that the tool counts itself; None where it did not come to an end."""
+    """The number of errors and hazards that the tool counts itself, over all processes; None where none ended well."""
     counts = [int(m["count"]) for m in map(_SUMMARY.search, text.splitlines()) if m]
-    return max(counts) if counts else None
+    return sum(counts) if counts else None
 
 
 def _blocks(lines: Iterable[str]) -> Iterable[list[str]]:
