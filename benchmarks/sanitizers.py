@@ -13,7 +13,6 @@ A kernel is broken if the checker says unsafe. 'wrong numbers' compares with the
 from __future__ import annotations
 
 import argparse
-import collections
 import json
 import re
 import time
@@ -223,17 +222,24 @@ def report(place: Path, source: Path) -> None:
     failed = {n for n, s in results["plain"].items() if s not in ("done", "hung")}
     columns = {**{t: caught[t] | hung[t] for t in TOOLS}, "plain": plain | failed, "delay": late}
     print(f"{results['machine']}; seconds: {results['seconds']}\n")
-    table(cases, columns)
+    at_size = {c.name for c in cases if c.status == "unsafe" and unsafe_here(place, c)}
+    table(cases, columns, at_size)
     unclean = [c for c in cases if c.status == "safe" and any(c.name in names for names in columns.values())]
     print("\nSafe kernels with a report:")
     for case in unclean:
         print(f"  {case.label}: {', '.join(t for t, names in columns.items() if case.name in names)}")
     print("\nNot caught by anything but the checker:")
     missed = [c for c in cases if c.status == "unsafe" and not any(c.name in names for names in columns.values())]
-    for kind, number in collections.Counter((c.fault, c.kind) for c in missed).most_common():
-        print(f"  {number:>3}  {kind[0]} ({kind[1]})")
+    for case in missed:
+        print(f"  {case.label} ({case.kind}){'' if case.name in at_size else ': not at the size run'}")
     odd = {t: {n: s for n, s in results[t].items() if s != "done"} for t in (*TOOLS, "plain", "delayed")}
     print("\nNot done:", json.dumps(odd, indent=1))
+
+
+def unsafe_here(place: Path, case: Case) -> bool:
+    """Whether the checker says unsafe for the sizes that were run."""
+    kernel = parse_kernel((place / f"{case.name}.tir").read_text())
+    return check(kernel, {d.name: case.sizes[d.name] for d in kernel.dims if d.value is None}).status == "unsafe"
 
 
 def _reported(place: Path, cases: list[Case], tool: str, text: str) -> set[str]:
@@ -255,10 +261,10 @@ def _reported(place: Path, cases: list[Case], tool: str, text: str) -> set[str]:
     return {r.unit for r in records} & names
 
 
-def table(cases: list[Case], columns: Mapping[str, set[str]]) -> None:
+def table(cases: list[Case], columns: Mapping[str, set[str]], at_size: set[str]) -> None:
     """Markdown: per fault, of how many unsafe kernels each way caught how many."""
-    print(f"| fault | unsafe kernels | checker | {' | '.join(columns)} | only the checker |")
-    print(f"|---|{'---|' * (3 + len(columns))}")
+    print(f"| fault | unsafe kernels | checker | of these at the size run | {' | '.join(columns)} | only the checker |")
+    print(f"|---|{'---|' * (4 + len(columns))}")
     anything = set().union(*columns.values())
     groups: dict[str, list[Case]] = {}
     for case in cases:
@@ -268,7 +274,8 @@ def table(cases: list[Case], columns: Mapping[str, set[str]]) -> None:
     for fault, group in [*sorted(groups.items()), ("**all**", everything)]:
         counts = [sum(c.name in names for c in group) for names in columns.values()]
         counts.append(sum(c.name not in anything for c in group))
-        print(f"| {fault} | {len(group)} | {len(group)} | {' | '.join(map(str, counts))} |")
+        here = sum(c.name in at_size for c in group)
+        print(f"| {fault} | {len(group)} | {len(group)} | {here} | {' | '.join(map(str, counts))} |")
 
 
 def main() -> int:

@@ -144,13 +144,6 @@ class _Writer:
             return ":", size
         return options[-1 - self.choose.below(len(options))]
 
-    def head(self, d: Dim, scope: Sequence[tuple[str, Dim]]) -> str:
-        """What a loop runs over; sometimes only up to the end of a tile around it."""
-        around = [i for i, other in scope if not other.integer]
-        if d.integer or not around or not self.choose.chance(15):
-            return d.loop
-        return f"{d.loop[:-1]}, until=tg.end({self.choose.pick(around)}))"
-
     def positions(self, scope: Sequence[tuple[str, Dim]]) -> list[tuple[str, str | int]]:
         """Axes that the tile does not have: integer indices, some of them beyond the tensor."""
         indices = [(i, d) for i, d in scope if d.integer]
@@ -336,7 +329,7 @@ class _Writer:
             if self.choose.chance(70):
                 self.load(depth, scope, tiles, (rows, columns))
                 queries = tiles[-1]
-        self.write(depth, f"for {index} in {self.head(d, scope)}:")
+        self.write(depth, f"for {index} in {d.loop}:")
         inner, inside = list(tiles), [*scope, (index, d)]
         self.load(depth + 1, inside, inner, (columns, columns) if queries else shape)
         read = inner[-1]
@@ -476,7 +469,7 @@ class _Writer:
         index = self.choose.pick(("i", "j", "k"))
         if index in {i for i, _ in scope}:
             index = self.fresh("i")
-        self.write(depth, f"for {index} in {self.head(d, scope)}:")
+        self.write(depth, f"for {index} in {d.loop}:")
         self.block(depth + 1, [*scope, (index, d)], list(tiles), list(tiles))
 
     def block(self, depth: int, scope: list[tuple[str, Dim]], tiles: list[Tile], outer: list[Tile]) -> None:

@@ -65,24 +65,30 @@ run done
 """
 
 MEMORY = """========= COMPUTE-SANITIZER
-========= Invalid __shared__ write of size 4 bytes
-=========     at stage(const float *, float *, int)+0x110 in stage.cu:{write}
-=========     by thread (0,0,0) in block (0,0,0)
-=========     Address 0x400 is out of bounds
-=========     Saved host backtrace up to driver entry point at kernel launch time
-=========         Host Frame: cuLaunchKernel [0x2b8e00] in libcuda.so.1
+========= Invalid __global__ read of size 4 bytes
+=========     at ld_global_f32_at_line_{read}(float *, const void *)+0x350 in stage.cu:{header}
+=========     by thread (116,0,0) in block (0,0,0)
+=========     Access to 0x7f156e800fd0 is out of bounds
+=========     and is 1 bytes after the nearest allocation at 0x7f156e800800 of size 2,000 bytes
+=========         Device Frame: stage+0x2a0 in stage.cu:{read}
 =========
-========= Invalid __shared__ write of size 4 bytes
-=========     at stage(const float *, float *, int)+0x110 in stage.cu:{write}
-=========     by thread (1,0,0) in block (0,0,0)
-=========     Address 0x404 is out of bounds
+========= Invalid __global__ read of size 4 bytes
+=========     at ld_global_f32_at_line_{read}(float *, const void *)+0x350 in stage.cu:{header}
+=========     by thread (117,0,0) in block (0,0,0)
+=========     Access to 0x7f156e800fd4 is out of bounds
+=========     and is 5 bytes after the nearest allocation at 0x7f156e800800 of size 2,000 bytes
+=========         Device Frame: stage+0x2a0 in stage.cu:{read}
 =========
-========= ERROR SUMMARY: 2 errors
+========= Program hit CUDA_ERROR_LAUNCH_FAILED (error 719) due to "unspecified launch failure" on CUDA API call to cuStreamSynchronize.
+=========     Saved host backtrace up to driver entry point at error
+=========         Host Frame: cuStreamSynchronize [0x2b8e00] in libcuda.so.1
+=========
+========= ERROR SUMMARY: 3 errors
 """
 
 BARRIER = """========= COMPUTE-SANITIZER
 ========= Barrier error detected. Divergent thread(s) in block.
-=========     at 0x2a0 in stage.cu:{write}:stage(const float *, float *, int)
+=========     at stage(const float *, float *, int)+0x2a0 in stage.cu:{write}
 =========     by thread (32,0,0) in block (0,0,0)
 =========
 ========= ERROR SUMMARY: 1 error
@@ -117,10 +123,19 @@ def test_races_have_two_sides_and_a_number() -> None:
 
 
 def test_equal_reports_of_several_threads_are_one() -> None:
-    (record,) = parse("memcheck", MEMORY.format(write=40))
-    assert record.title == "Invalid __shared__ write of size 4 bytes"
+    (record,) = parse("memcheck", MEMORY.format(header=5, read=50))
+    assert record.title == "Invalid __global__ read of size 4 bytes"
     assert record.count == 2
-    assert record.sites[0].frames == (Frame("stage", 0x110, "stage.cu", 40),)
+    assert record.sites[0].frames == (
+        Frame("ld_global_f32_at_line_50", 0x350, "stage.cu", 5),
+        Frame("stage", 0x2A0, "stage.cu", 50),
+    )
+
+
+def test_a_barrier_error_has_a_place() -> None:
+    (record,) = parse("synccheck", BARRIER.format(write=40))
+    assert record.title == "Barrier error detected. Divergent thread(s) in block."
+    assert record.sites[0].frames == (Frame("stage", 0x2A0, "stage.cu", 40),)
 
 
 def test_a_report_without_an_end_has_no_summary() -> None:
@@ -169,7 +184,10 @@ def test_what_the_sanitizer_cannot_see_depends_on_the_kernel() -> None:
     hidden, _ = sanitize.unseen(parse_kernel((kernels / "wgmma_persistent.tir").read_text()), {})
     for what in ("tensor copies", "wgmma", "proxy fences", "phase barriers"):
         assert what in hidden
-    assert "no instruction" in sanitize.unseen(stage(), {})[0]
+    hidden, other = sanitize.unseen(stage(), {"N": 449})
+    assert "read before it is written" in hidden
+    assert "tensor" not in hidden
+    assert "N = 449" in other
 
 
 # ---------------------------------------------------------------------------------------------- lines and delays

@@ -9,13 +9,16 @@ from dataclasses import dataclass, replace
 MARK = "========="
 
 _PLACE = re.compile(
-    r"(?:^|\s)(?:at|Device Frame:\s*)\s*(?P<function>[^+]*?)\+?(?P<offset>0x[0-9a-f]+)"
+    r"(?:^at|access at|^Device Frame:)\s+(?P<function>[^+]*?)\+?(?P<offset>0x[0-9a-f]+)"
     r"(?: in (?P<file>[^:]+?)(?::(?P<line>\d+))?:?)?(?:\s|$)"
 )
 _ACCESS = re.compile(r"(?:between|and) (?P<what>\w+) access at ")
 _HAZARDS = re.compile(r"\[(\d+) hazards?\]")
 _SUMMARY = re.compile(r"(?:ERROR|RACECHECK|SYNCCHECK) SUMMARY: (?P<count>\d+) ")
-_QUIET = ("COMPUTE-SANITIZER", "LEAK SUMMARY", "Target application returned", "Saved host backtrace", "Host Frame")
+_QUIET = (
+    "COMPUTE-SANITIZER", "LEAK SUMMARY", "Target application returned", "Saved host backtrace", "Host Frame",
+    "Program hit ",  # the API's own error after a fault that has its report
+)  # fmt: skip
 _ENTRY = re.compile(r"^\w+")
 
 
