@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from tidegate.errors import Span
 from tidegate.ir.dtypes import DType
-from tidegate.ir.expr import Expr, binary, cdiv
+from tidegate.ir.expr import Expr, Int, binary, cdiv
 from tidegate.ir.layout import Coord
 
 
@@ -208,7 +208,8 @@ class Loop:
     @property
     def trips(self) -> Expr:
         count = cdiv(self.extent, self.size)
-        return count if self.limit is None else binary("min", count, self.limit)
+        few = isinstance(count, Int) and count.value <= 1  # no limit ends before the first tile
+        return count if self.limit is None or few else binary("min", count, self.limit)
 
 
 Op = Load | Store | Fill | Dot | Map | Cast | Transpose | Reduce | Spread | Positions

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tidegate.ir import legal
-from tidegate.ir.expr import Expr, Int, Sym, add, less
+from tidegate.ir.expr import Bin, Expr, Int, Sym, add, less
 
 END = "end"
 """The place behind the last node."""
@@ -157,7 +157,8 @@ class _Builder:
             if step.fills in group.rings
         ]
         turn = Turn(f"{place}/turn", group.name, "fill")
-        never = isinstance(loop.trips, Int) and item >= loop.trips.value
+        most = loop.trips.a if isinstance(loop.trips, Bin) and loop.trips.op == "min" else loop.trips
+        never = isinstance(most, Int) and item >= most.value
         return Guard(place, Int(0) if never else less(index, loop.trips), (*issues, turn))
 
 
