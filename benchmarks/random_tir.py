@@ -13,11 +13,11 @@ import time
 from collections import Counter
 from pathlib import Path
 
-TESTS = Path(__file__).parents[1] / "tests"
-sys.path[:0] = [str(TESTS / "property"), str(TESTS / "unit")]
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "property"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "unit"))
 
-from generators import GENERATORS  # noqa: E402 (found on the path above)
-from random_tir_judge import judge  # noqa: E402
+from generators import GENERATORS
+from random_tir_judge import judge
 
 
 def main() -> int:

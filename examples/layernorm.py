@@ -3,7 +3,7 @@
 import tidegate as tg
 
 
-@tg.kernel(warps=8)
+@tg.kernel(warps=4)
 def layernorm(
     x: tg.Tensor["R", "COLS", "bf16"],
     gain: tg.Tensor["COLS", "bf16"],
@@ -15,8 +15,7 @@ def layernorm(
 ):
     for r in tg.grid(tg.tiles("R", 1)):
         row = tg.load(x[r, :]).astype("f32")
-        weight = tg.load(gain[:])
-        shift = tg.load(bias[:])
         centred = row - row.sum(axis=1, keepdims=True) * (1.0 / COLS)
         scale = tg.rsqrt((centred * centred).sum(axis=1, keepdims=True) * (1.0 / COLS) + EPS)
-        y[r, :] = (centred * scale * weight.astype("f32") + shift.astype("f32")).astype("bf16")
+        normal = centred * scale
+        y[r, :] = (normal * tg.load(gain[:]).astype("f32") + tg.load(bias[:]).astype("f32")).astype("bf16")

@@ -9,6 +9,7 @@ compared relative to each other.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -145,6 +146,7 @@ class Roles(Explorer):
     def _segment(self, bodies: Mapping[str, tuple[tir.Stmt, ...]], states: list[State], env: Env) -> list[State]:
         """Runs the actors of a segment to their ends, from each of the states."""
         table = groups(self.kernel)
+        self.numbers: dict[int, dict[int, int]] = {}
         self.loops = {name: frozenset(_loop_ids(self, body)) for name, body in bodies.items()}
         final: dict[bytes, State] = {}
         for start in states:
@@ -477,13 +479,20 @@ def _ends_by(explorer: Explorer, loop: tir.For) -> Term | None:
     return terms[0][0] if len(terms) == 1 else None
 
 
-def _occurrence(explorer: Explorer, body: tuple[tir.Stmt, ...], loop: tir.For) -> int:
+def _occurrence(explorer: Roles, body: tuple[tir.Stmt, ...], loop: tir.For) -> int:
     """Which of the loops of a block with the same end."""
-    same = [s for s in body if isinstance(s, tir.For) and _ends_by(explorer, s) == _ends_by(explorer, loop)]
-    return next(n for n, s in enumerate(same) if s is loop)
+    if id(body) not in explorer.numbers:  # counted once, as blocks may be long; they outlive the table
+        seen: Counter[Term | None] = Counter()
+        table = explorer.numbers[id(body)] = {}
+        for stmt in body:
+            if isinstance(stmt, tir.For):
+                end = _ends_by(explorer, stmt)
+                table.setdefault(id(stmt), seen[end])
+                seen[end] += 1
+    return explorer.numbers[id(body)][id(loop)]
 
 
-def _loop_ids(explorer: Explorer, body: tuple[tir.Stmt, ...]) -> Iterator[tuple[Term, int]]:
+def _loop_ids(explorer: Roles, body: tuple[tir.Stmt, ...]) -> Iterator[tuple[Term, int]]:
     """What the choices of the loops in a body are, apart from indices around them."""
     for stmt in body:
         if isinstance(stmt, tir.For):
