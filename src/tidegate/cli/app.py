@@ -154,7 +154,13 @@ def smem(
 
 @app.command()
 def check(
-    file: AnyFile, target: Target = None, plan: Plan = None, set_: Set = None, seed: Seed = 0, as_json: Json = False
+    file: AnyFile,
+    replayed: Annotated[bool, typer.Option("--replay", help="Replay the witness in the simulator.")] = False,
+    target: Target = None,
+    plan: Plan = None,
+    set_: Set = None,
+    seed: Seed = 0,
+    as_json: Json = False,
 ) -> None:
     """Ask the independent checker whether every access is ordered, for every size and timing."""
     with reporting(as_json):
@@ -164,10 +170,22 @@ def check(
             with progress(f"{kernel.name}: check"):
                 from tidegate.check import check as verdict_of
 
-                verdicts.append(verdict_of(kernel))
-        _emit(named, verdicts, as_json, lambda v: v.to_json(), str)
-        if not all(v.safe for v in verdicts):
+                verdicts.append((verdict := verdict_of(kernel), _replayed(kernel, verdict) if replayed else None))
+
+        def plain(pair: Any) -> dict[str, Any]:
+            return {**pair[0].to_json(), **({"replay": pair[1].to_json()} if pair[1] else {})}
+
+        _emit(named, verdicts, as_json, plain, lambda pair: "\n".join(str(x) for x in pair if x))
+        if not all(v.safe for v, _ in verdicts):
             raise SystemExit(1)
+
+
+def _replayed(kernel: Any, verdict: Any) -> Any:
+    """The witness of an unsafe verdict, replayed; None where there is none."""
+    from tidegate.runtime.replay import replay
+
+    malformed = any(f.kind == "malformed" for f in verdict.findings)
+    return replay(kernel, verdict) if verdict.status == "unsafe" and not malformed else None
 
 
 @app.command()
