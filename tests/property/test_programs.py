@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, Phase, event, given, settings
 from judging import VARIANTS, judge
 from strategies import RandomProgram, programs, seeded
 
-RUNS = int(os.environ.get("TIDEGATE_RANDOM_PROGRAMS", "100"))
+RUNS = int(os.environ.get("TIDEGATE_RANDOM_PROGRAMS", "220"))
 """Programs per test; benchmarks/random_programs.py runs any number and counts what it finds."""
 
 

@@ -9,7 +9,7 @@ import pytest
 from generators import GENERATORS
 from random_tir_judge import judge
 
-RUNS = int(os.environ.get("TIDEGATE_RANDOM_TIR", "12"))
+RUNS = int(os.environ.get("TIDEGATE_RANDOM_TIR", "80"))
 """Programs per generator; benchmarks/random_tir.py runs any number and counts what it finds."""
 
 

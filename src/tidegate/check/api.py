@@ -23,6 +23,9 @@ from tidegate.ir.text import print_stmt
 MAX_RUNS = 300
 """Concrete runs in the search for a witness."""
 
+FIRST_RUNS = 6
+"""Concrete runs before the proof is tried."""
+
 MAX_TILES = 24
 """Largest trip count in the search for a witness, with one unknown size."""
 
@@ -98,6 +101,11 @@ def _unsupported(kernel: tir.Kernel) -> str:
 def _ordered(machine: Machine, sizes: Mapping[str, int], scope: str) -> Verdict | None:
     """The verdict on shared memory, None when all is well."""
     explored = explorer(machine, sizes)
+    if any(d.value is None and d.name not in sizes for d in machine.kernel.dims):
+        # Most faults show with a handful of trips, where the abstract run may take long to give up.
+        early = _search(machine, sizes, explored, FIRST_RUNS)
+        if early is not None:
+            return early
     reason = ""
     try:
         for case in explored.cases():
@@ -110,7 +118,7 @@ def _ordered(machine: Machine, sizes: Mapping[str, int], scope: str) -> Verdict 
         reason = str(stop)
     if not reason:
         return None
-    return _search(machine, sizes, explored) or Verdict(machine.kernel.name, "not proved", scope, reason=reason)
+    return _search(machine, sizes, explored, MAX_RUNS) or Verdict(machine.kernel.name, "not proved", scope, reason=reason)
 
 
 def _unsafe(machine: Machine, fault: Fault, scope: str) -> Verdict:
@@ -118,9 +126,9 @@ def _unsafe(machine: Machine, fault: Fault, scope: str) -> Verdict:
     return Verdict(machine.kernel.name, "unsafe", scope, (finding,), timeline)
 
 
-def _search(machine: Machine, sizes: Mapping[str, int], abstract: Explorer) -> Verdict | None:
-    """The smallest concrete run that breaks a rule, None when the search finds none."""
-    for values in islice(_runs(machine.kernel, sizes), MAX_RUNS):
+def _search(machine: Machine, sizes: Mapping[str, int], abstract: Explorer, runs: int) -> Verdict | None:
+    """The smallest concrete run that breaks a rule, None when none of the first ``runs`` does."""
+    for values in islice(_runs(machine.kernel, sizes), runs):
         for where in _corners(machine.kernel, values, abstract):
             run = explorer(machine, values, where, exact=True)
             try:
