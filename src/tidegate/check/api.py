@@ -118,7 +118,9 @@ def _ordered(machine: Machine, sizes: Mapping[str, int], scope: str) -> Verdict 
         reason = str(stop)
     if not reason:
         return None
-    return _search(machine, sizes, explored, MAX_RUNS) or Verdict(machine.kernel.name, "not proved", scope, reason=reason)
+    return _search(machine, sizes, explored, MAX_RUNS) or Verdict(
+        machine.kernel.name, "not proved", scope, reason=reason
+    )
 
 
 def _unsafe(machine: Machine, fault: Fault, scope: str) -> Verdict:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import types
 from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, overload
@@ -32,6 +33,7 @@ class Kernel:
         self.name = function.__name__
         self.warps = warps
         self.launches: dict[Any, Any] = {}
+        self.prepared: dict[Any, Any] = {}
         self.compiled: dict[Any, Any] = {}
 
     def __repr__(self) -> str:
@@ -116,6 +118,21 @@ class Kernel:
             )
         return {name: _size(name, value, 1) for name, value in multiples.items()}
 
+    def captured(self) -> tuple[Any, ...]:
+        """The values that the kernel reads from its module and enclosing functions now: compile-time values that no
+        caller gives. What was compiled for others is not used again."""
+        return tuple([_value(names, name) for names, name in self._captures])
+
+    @functools.cached_property
+    def _captures(self) -> tuple[tuple[Any, str], ...]:
+        """Where those values live: the names that the function's code loads, without modules and functions."""
+        found = []
+        for name in self.function.__code__.co_names:
+            value = self.function.__globals__.get(name)
+            if value is not None and not callable(value) and not isinstance(value, types.ModuleType):
+                found.append((self.function.__globals__, name))
+        return tuple(found)
+
     # -------------------------------------------------------------------------------------- meaning
 
     def plain(self, *arrays: Any, **given: Any) -> None:
@@ -159,6 +176,16 @@ class Kernel:
         for name, value in given.items():
             _hashable(name, value)
         call(self, arrays, given)
+
+
+def _value(names: Mapping[str, Any], name: str) -> Any:
+    """A value that can be part of a key."""
+    value = names.get(name)
+    try:
+        hash(value)
+    except TypeError:
+        return repr(value)
+    return value
 
 
 def _hashable(name: str, value: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import gcd
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from tidegate.errors import NoDriver
 from tidegate.ops.plain import bind_sizes
 from tidegate.runtime import device as devices
 from tidegate.runtime.compiled import Compiled, compile_program
+from tidegate.runtime.launch import Loaded, current_stream
 
 if TYPE_CHECKING:
     from tidegate.lang.kernel import Kernel
@@ -24,17 +26,54 @@ POINTER_ALIGN = 16
 _compiling = threading.Lock()
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """What a call with the same kind of arrays needs but their addresses."""
+
+    loaded: Loaded
+    grid: int
+    sizes: tuple[int, ...]
+    device: int
+
+
 def call(kernel: Kernel, arrays: Sequence[Any], given: Mapping[str, Any]) -> None:
-    """Launches on the device of ``arrays``; ``given`` are constants, ``warps`` and ``plan``."""
+    """Launches on the device of ``arrays``; ``given`` are constants, ``warps`` and ``plan``.
+
+    torch tensors take a short way: one look-up by their dtypes, shapes, devices and alignment, then the launch.
+    """
+    key: list[Any] = [kernel.captured(), *given.items()]
+    pointers, bits = [], 0
+    try:
+        for a in arrays:
+            pointer = a.data_ptr()
+            pointers.append(pointer)
+            bits |= pointer
+            key += (a.dtype, a.shape, a.is_contiguous(), a.get_device())
+    except AttributeError:
+        _compiled_for(kernel, arrays, given)(*arrays)
+        return
+    key.append(bits % POINTER_ALIGN)
+    found = kernel.prepared.get(tuple(key))
+    if found is None:
+        loaded = _compiled_for(kernel, arrays, given).loaded
+        binding = loaded.binding(arrays)
+        found = kernel.prepared[tuple(key)] = Prepared(loaded, binding.grid, binding.sizes, _device_index(arrays))
+    if found.grid:
+        found.loaded.launch(found.grid, (*pointers, *found.sizes), current_stream(found.device), found.device)
+
+
+def _compiled_for(kernel: Kernel, arrays: Sequence[Any], given: Mapping[str, Any]) -> Compiled:
+    """The compiled form that fits the arrays, made on first use."""
     misaligned = 0
     for array in arrays:
         misaligned |= _address(array)
-    key = (tuple(a.shape for a in arrays if hasattr(a, "shape")), misaligned % POINTER_ALIGN, *given.items())
-    compiled = kernel.launches.get(key)
-    if compiled is None:
-        with _compiling:
-            compiled = kernel.launches[key] = _compiled(kernel, arrays, gcd(misaligned, POINTER_ALIGN), given)
-    compiled(*arrays)
+    shapes = tuple(getattr(a, "shape", None) for a in arrays)
+    key = (shapes, misaligned % POINTER_ALIGN, _device_index(arrays), kernel.captured(), *given.items())
+    with _compiling:
+        if key not in kernel.launches:
+            kernel.launches[key] = _compiled(kernel, arrays, gcd(misaligned, POINTER_ALIGN), given)
+        found: Compiled = kernel.launches[key]
+    return found
 
 
 def _address(array: Any) -> int:
@@ -59,7 +98,7 @@ def _compiled(kernel: Kernel, arrays: Sequence[Any], align: int, given: Mapping[
         raise NoDriver(reason="the NVIDIA driver (libcuda.so.1) is not on this machine, or it has no GPU")
     sizes = bind_sizes(kernel.program(**options), arrays)
     multiples = {d: gcd(sizes[d], MULTIPLE_MAX) or MULTIPLE_MAX for d in kernel.dims}
-    key = ("compiled", device.arch, align, *multiples.items(), *options.items(), plan, share)
+    key = ("compiled", device.arch, align, kernel.captured(), *multiples.items(), *options.items(), plan, share)
     if key not in kernel.launches:
         program = kernel.program(multiples, **options)
         kernel.launches[key] = compile_program(program, device.arch, plan, share, align or POINTER_ALIGN)

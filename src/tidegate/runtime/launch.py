@@ -67,7 +67,7 @@ class Loaded:
         if binding is None or bits & binding.unaligned:
             binding = self._bind(tuple(key), [describe(a) for a in arrays])
         if binding.grid:
-            self.launch(binding.grid, (*pointers, *binding.sizes), _current_stream(torch, index), index)
+            self.launch(binding.grid, (*pointers, *binding.sizes), current_stream(index), index)
 
     def _on_device_arrays(self, arrays: Sequence[Any]) -> None:
         described = [describe(a) for a in arrays]
@@ -118,6 +118,10 @@ class Loaded:
                 self._bindings.clear()
             self._bindings[key] = binding
         return binding
+
+    def binding(self, arrays: Sequence[Any]) -> Binding:
+        """Checks arrays and says what launching on them takes; raises WrongArguments."""
+        return self._bind((), [describe(a) for a in arrays])
 
     # ------------------------------------------------------------------------------------------ launching
 
@@ -204,7 +208,8 @@ def refuse_over_limit(kernel: tir.Kernel, device: Device, static: int, registers
         )
 
 
-def _current_stream(torch: Any, index: int) -> int:
+def current_stream(index: int) -> int:
     """torch's current stream on the device, as a number."""
+    torch = sys.modules["torch"]
     raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)
     return raw(index) if raw else int(torch.cuda.current_stream(index).cuda_stream)
