@@ -9,6 +9,7 @@ import pytest
 from cases import Case, cases, inputs, load
 from watch import launch
 
+import tidegate as tg
 from tidegate.errors import CopyAlignment
 from tidegate.ops.plain import rounding_bound
 
@@ -69,3 +70,32 @@ def test_a_second_call_with_new_sizes_reuses_the_compiled_kernel(gpu: Any) -> No
         kernel(x, y)
         assert np.array_equal(y, 2 * x)
     assert len({id(v) for v in kernel.launches.values()} - before) <= 1
+
+
+FACTOR = 2.0
+
+
+def test_a_changed_module_constant_is_seen_by_the_next_call(gpu: Any) -> None:
+    torch = pytest.importorskip("torch")
+    x = torch.ones(4, 32, device="cuda")
+    y = torch.empty_like(x)
+    for factor in (2.0, 3.0, 2.0):
+        globals()["FACTOR"] = factor
+        launch(scaled, x, y)
+        assert torch.equal(y, x * factor)
+
+
+def test_misaligned_tensors_get_a_kernel_of_their_own(gpu: Any) -> None:
+    torch = pytest.importorskip("torch")
+    storage = torch.arange(4 * 32 + 1, device="cuda", dtype=torch.float32)
+    y = torch.empty(4, 32, device="cuda")
+    for start in (0, 1, 0):
+        x = storage[start : start + 128].view(4, 32)
+        launch(scaled, x, y)
+        assert torch.equal(y, x * FACTOR)
+
+
+@tg.kernel(warps=1)
+def scaled(x: tg.Tensor["R", 32, "f32"], y: tg.Out["R", 32, "f32"]):
+    for r in tg.grid(tg.tiles("R", 4)):
+        y[r, :] = tg.load(x[r, :]) * FACTOR

@@ -171,11 +171,15 @@ class Kernel:
 
     def __call__(self, *arrays: Any, **given: Any) -> None:
         """Runs the kernel on the arrays' device and current stream; compiles on first use."""
-        from tidegate.runtime.call import call
-
         for name, value in given.items():
             _hashable(name, value)
-        call(self, arrays, given)
+        self._call(self, arrays, given)
+
+    @functools.cached_property
+    def _call(self) -> Callable[..., None]:
+        from tidegate.runtime.call import call
+
+        return call
 
 
 def _value(names: Mapping[str, Any], name: str) -> Any:
