@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -81,6 +80,8 @@ def write(key: str, entry: Entry) -> Path | None:
 
 def replace(path: Path, data: bytes) -> bool:
     """Writes the file in one step: nobody sees a part of it. False where that is not possible."""
+    import tempfile  # slow to import, and a cache hit writes nothing
+
     temporary = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -113,6 +112,8 @@ def _text(nvrtc: Any, program: Any, size: Any, get: Any) -> bytes:
 
 def _failure(source: str, arch: str, key: str, log: str) -> CompileFailed:
     """The error, after keeping text and log for whoever looks into it."""
+    import tempfile
+
     comment = "\n".join(f"// {line}" for line in log.splitlines())
     kept = f"{source}\n// The compiler's log, for {arch}:\n{comment}\n".encode()
     root = cache.directory()
