@@ -29,9 +29,14 @@ def main() -> int:
     faults: collections.Counter[str] = collections.Counter()
     seconds: collections.Counter[str] = collections.Counter()
     syncs, shown, start = 0, 0, time.perf_counter()
+    done = 0
     for seed in range(options.seed, options.seed + options.count):
         program = seeded(seed)
-        outcome = judge(program, seed)
+        try:
+            outcome = judge(program, seed)
+        except KeyboardInterrupt:  # the table tells of what has been judged
+            break
+        done += 1
         refusals[outcome.refusal.split(":")[0] or "accepted"] += 1
         seconds.update(outcome.seconds)
         syncs += outcome.syncs
@@ -43,7 +48,7 @@ def main() -> int:
             for kind, text in outcome.faults[:6]:
                 print(f"  {kind}: {text}")
     took = time.perf_counter() - start
-    print(f"{options.count} programs from seed {options.seed} in {took:.1f} s, {syncs} syncs removed one by one")
+    print(f"{done} programs from seed {options.seed} in {took:.1f} s, {syncs} syncs removed one by one")
     for title, table in (("programs", refusals), ("programs that break a rule", faults)):
         print(title)
         for name, number in table.most_common():

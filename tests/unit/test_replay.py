@@ -43,3 +43,12 @@ def test_the_command_prints_it(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["check", path, "--replay", "--json"])
     assert json.loads(capsys.readouterr().out)["replay"]["shown"]
+
+
+def test_the_exit_status_tells_unsafe_from_not_proved() -> None:
+    from tidegate.cli import main
+
+    for name, status in (("01_stage", 0), ("01_stage_no_barrier", 1), ("22_unknown_order", 3)):
+        with pytest.raises(SystemExit) as left:
+            main(["check", str(CORPUS / f"{name}.tir")])
+        assert (left.value.code or 0) == status

@@ -66,6 +66,10 @@ def _emit(
         show(("\n" if number else "") + text(item).rstrip("\n"))
 
 
+NOT_PROVED = 3
+"""Exit status of ``check`` when nothing is unsafe and something is not proved."""
+
+
 @app.command()
 def run(
     file: File, target: Target = None, plan: Plan = None, set_: Set = None, seed: Seed = 0, as_json: Json = False
@@ -177,7 +181,7 @@ def check(
 
         _emit(named, verdicts, as_json, plain, lambda pair: "\n".join(str(x) for x in pair if x))
         if not all(v.safe for v, _ in verdicts):
-            raise SystemExit(1)
+            raise SystemExit(1 if any(v.status == "unsafe" for v, _ in verdicts) else NOT_PROVED)
 
 
 def _replayed(kernel: Any, verdict: Any) -> Any:
