@@ -423,3 +423,9 @@ def test_compare(got: list[float], wanted: list[float], bound: float, matches: b
     same, worst = compare(a, b, np.full(b.shape, bound))
     assert same is matches
     assert worst == pytest.approx(error, rel=0.05)
+
+
+def test_the_package_runs_as_a_module() -> None:
+    done = subprocess.run([sys.executable, "-m", "tidegate", "errors", "TG101"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("TG101")
