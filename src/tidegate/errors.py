@@ -347,14 +347,6 @@ class WrongArrays(TidegateError):
     hint = "{advice}"
 
 
-class NotSimulated(TidegateError):
-    """TIR that the simulator cannot execute yet."""
-
-    code, title = "TG712", "not simulated yet"
-    message = "the simulator does not execute {instruction} yet: {text}"
-    hint = "run the kernel on a GPU, or plan it with a producer that does not use {instruction}"
-
-
 class NotExecutable(TidegateError):
     """TIR that has no meaning on the machine: it breaks a rule of tidegate.ir.spec that the simulator stands on."""
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
-from tidegate.errors import LaunchRefused, NoDriver, WrongArguments
+from tidegate.errors import LaunchFailed, LaunchRefused, NoDriver, WrongArguments
 from tidegate.ir import tir
 from tidegate.ir.dtypes import BF16
 from tidegate.ir.text import parse_kernel
@@ -172,3 +174,14 @@ def test_tensors_are_bound_once_per_shape_and_checked_every_time(monkeypatch: py
     with pytest.raises(WrongArguments, match="b is on host"):
         loaded(a, np.zeros((64, 42), np.float32))
     assert len(launches) == 2
+
+
+def test_a_failing_driver_call_names_the_kernel_and_the_drivers_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    def says(text: bytes) -> object:
+        return lambda status, out: setattr(out._obj, "value", text)
+
+    fake = SimpleNamespace(cuGetErrorName=says(b"CUDA_ERROR_X"), cuGetErrorString=says(b"it broke"))
+    monkeypatch.setattr(driver, "loaded", lambda: fake)
+    driver.check("k", "cuLaunchKernel", 0)
+    with pytest.raises(LaunchFailed, match=r"k: cuLaunchKernel returned CUDA_ERROR_X \(it broke\)"):
+        driver.check("k", "cuLaunchKernel", 700)

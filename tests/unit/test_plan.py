@@ -10,7 +10,9 @@ import pytest
 import scheduled
 from kernels import example
 
-from tidegate.errors import PlanFormat, PlanRejected
+from tidegate.errors import OrderNotProvable, PlanFormat, PlanRejected
+from tidegate.ir import tir
+from tidegate.plan import producers
 from tidegate.plan.file import from_json, load
 from tidegate.plan.plan import AsyncPlan, Sync, SyncKind
 
@@ -151,3 +153,25 @@ def test_unreadable_plans_say_which_field(tmp_path: Path) -> None:
         load(str(bad))
     with pytest.raises(PlanFormat, match=r"missing\.json: No such file"):
         load(str(tmp_path / "missing.json"))
+
+
+@pytest.mark.parametrize("producer", ["in_order", "multistage"])
+def test_a_producer_that_forgets_a_sync_is_refused_by_its_own_last_step(
+    producer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(producers, "missing", lambda *_: ())
+    monkeypatch.setattr(example("transpose").transpose, "compiled", {})
+    with pytest.raises(OrderNotProvable, match=rf"producer {producer} leaves .* unordered"):
+        plan_of("transpose", "transpose", plan=producer)
+
+
+def test_an_access_that_does_not_say_when_it_completes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = producers.accesses
+
+    def undeclared(program: Any) -> Any:
+        return {name: replace(a, completes=tir.Completion.UNKNOWN) for name, a in known(program).items()}
+
+    monkeypatch.setattr(producers, "accesses", undeclared)
+    monkeypatch.setattr(example("row_stage").row_stage, "compiled", {})
+    with pytest.raises(OrderNotProvable, match="does not declare when it completes"):
+        plan_of("row_stage", "row_stage")

@@ -11,8 +11,6 @@ from functools import lru_cache
 from tidegate.ir import tir
 from tidegate.ir.layout import Coord, Layout, active_threads, coordinates
 
-RENAMING = (tir.Move, tir.Slice, tir.Spread)
-
 
 def source_registers(kernel: tir.Kernel, stmt: tir.Move | tir.Slice | tir.Spread) -> tuple[int, ...]:
     """Per register of the result, the register of the source; raises ValueError with the reason if there is none."""
