@@ -31,6 +31,7 @@ Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="A constant, a size, or warps. May be repeated."),
 ]
+# Commands that draw nothing take it too: changing the verb of a command line must not make it an error.
 Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Draws inputs and interleavings.")]
 Json = Annotated[bool, typer.Option("--json", help="Machine readable output.")]
 
