@@ -6,6 +6,7 @@ from tidegate.errors import TidegateError
 from tidegate.lang.kernel import Kernel, kernel
 from tidegate.lang.surface import (
     Out,
+    Scalar,
     Tensor,
     abs,
     dot,
@@ -37,6 +38,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Kernel",
     "Out",
+    "Scalar",
     "Tensor",
     "TidegateError",
     "abs",

@@ -31,6 +31,9 @@ class Interval:
     def exact(self) -> int | None:
         return int(self.low) if self.low == self.high else None
 
+    def plus(self, number: int) -> Interval:
+        return Interval(self.low + number, self.high + number)
+
     def __and__(self, other: Interval) -> Interval:
         return Interval(max(self.low, other.low), min(self.high, other.high))
 
@@ -132,6 +135,26 @@ class Test:
     value: Linear
 
 
+@dataclass(frozen=True)
+class Combined:
+    """All of the parts (``&&``), or one of them at least (``||``)."""
+
+    op: str
+    parts: tuple[Formula, ...]
+
+
+Formula = Test | Combined
+
+
+def tests_of(formula: Formula) -> Iterator[Test]:
+    """All tests in a condition."""
+    if isinstance(formula, Test):
+        yield formula
+    else:
+        for part in formula.parts:
+            yield from tests_of(part)
+
+
 def single(term: Term) -> Linear:
     return Linear(0, ((term, 1),))
 
@@ -213,15 +236,22 @@ class Reader:
         return single(Mod(rest, b.const))
 
     def tests(self, e: ex.Expr) -> list[Test]:
-        """The conjuncts of a condition."""
+        """Tests that surely hold where a condition does."""
         if isinstance(e, ex.Bin) and e.op == "&&":
             return [*self.tests(e.a), *self.tests(e.b)]
+        formula = self.formula(e)
+        return [formula] if isinstance(formula, Test) else []
+
+    def formula(self, e: ex.Expr) -> Formula:
+        """A condition."""
+        if isinstance(e, ex.Bin) and e.op in ("&&", "||"):
+            return Combined(e.op, (self.formula(e.a), self.formula(e.b)))
         if isinstance(e, ex.Bin) and e.op in ("<", "<=", "==", "!="):
             a, b = self.linear(e.a), self.linear(e.b)
             if e.op in ("==", "!="):
-                return [Test(e.op, a.plus(b, -1))]
-            return [Test(">=", self._tightened(b.plus(a, -1).plus(Linear(-int(e.op == "<")))))]
-        return [Test("!=", self.linear(e))]
+                return Test(e.op, a.plus(b, -1))
+            return Test(">=", self._tightened(b.plus(a, -1).plus(Linear(-int(e.op == "<")))))
+        return Test("!=", self.linear(e))
 
     def _tightened(self, d: Linear) -> Linear:
         """``K - t*x - 1 >= 0`` says ``x < cdiv(K, t)``: the form in which it meets the loop bound."""
@@ -408,12 +438,18 @@ class Env:
             return test.op == "!="
         return (test.op == "==") if x.exact == 0 else None
 
-    def all_hold(self, tests: list[Test], text: str) -> bool:
-        """The truth of a conjunction; raises :class:`Undecided`."""
-        truths = [self.holds(t) for t in tests]
-        if False in truths:
-            return False
-        if None in truths:
+    def truth(self, formula: Formula, text: str) -> bool:
+        """The truth of a condition; raises :class:`Undecided`."""
+        found = self._truth(formula)
+        if found is None:
             known = ", ".join(f"{a.value} {x if x.exact is None else f'= {x}'}" for a, x in self.atoms.items())
             raise Undecided(f"the condition {text} is not decided{f' for {known}' if known else ''}")
-        return True
+        return found
+
+    def _truth(self, formula: Formula) -> bool | None:
+        if isinstance(formula, Test):
+            return self.holds(formula)
+        truths = [self._truth(part) for part in formula.parts]
+        if (formula.op == "||") in truths:
+            return formula.op == "||"
+        return None if None in truths else formula.op == "&&"

@@ -12,14 +12,30 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 from math import inf, lcm, prod
+from typing import Protocol
 
 from tidegate.check import control
-from tidegate.check.control import Atom, Env, Index, Interval, Linear, Place, Reader, Term, Undecided, exactly
+from tidegate.check.control import (
+    Atom,
+    Env,
+    Formula,
+    Index,
+    Interval,
+    Linear,
+    Place,
+    Reader,
+    Term,
+    Undecided,
+    exactly,
+    single,
+)
+from tidegate.check.knowledge import Numbers
 from tidegate.check.machine import Machine
 from tidegate.check.sites import Group
 from tidegate.check.state import At, Fault, Log, State
 from tidegate.ir import tir
-from tidegate.ir.expr import Expr
+from tidegate.ir.dtypes import I32
+from tidegate.ir.expr import Expr, Int
 from tidegate.ir.text import print_stmt
 
 MAX_STEPS = 200_000
@@ -44,9 +60,19 @@ class Case:
     grid: Mapping[str, Place]
 
 
+class Given(Protocol):
+    """The numbers of a concrete run."""
+
+    def element(self, tensor: str, place: tuple[int, ...]) -> int:
+        """An element of an input."""
+
+    def argument(self, name: str) -> int:
+        """A scalar argument."""
+
+
 class Explorer:
     """Executes a kernel's body on sets of states. ``indices`` fixes grid indices; ``observe`` sees every instruction
-    before it executes; ``exact``: no iteration is left out."""
+    before it executes; ``exact``: no iteration is left out; ``given``: the numbers that a concrete run reads."""
 
     def __init__(
         self,
@@ -55,6 +81,7 @@ class Explorer:
         indices: Mapping[str, int] | None = None,
         observe: Callable[[State, tir.Stmt, Env, Group], None] | None = None,
         exact: bool = False,
+        given: Given | None = None,
     ) -> None:
         self.machine = machine
         self.kernel = machine.kernel
@@ -65,8 +92,11 @@ class Explorer:
         self.exact = exact
         self.steps = 0
         self.open = False  # whether the end of a loop was taken to be any number
-        self._conditions: dict[Expr, list[control.Test]] = {}
+        self._conditions: dict[Expr, Formula] = {}
+        self.given = given
         self._survey()
+        limit = 2 * max([1, *self.distance.values()]) + 2 * max([1, *self.compared])
+        self.unknown = Numbers(self.kernel, self.reader, limit, given.element if given else None)
 
     # ------------------------------------------------------------------------------------------ cases
 
@@ -75,6 +105,7 @@ class Explorer:
         ends: dict[str, Linear] = {axis.name: self.reader.linear(axis.extent) for axis in self.kernel.grid}
         forms: list[Linear] = []
         self.distance: dict[Term, int] = {}  # per index and atom: the largest distance that something looks at
+        self.compared: list[int] = []  # numbers that forms are compared with
         for stmt in tir.walk(self.kernel.body):
             if isinstance(stmt, tir.For):
                 start, end = self.reader.linear(stmt.start), self.reader.linear(stmt.stop)
@@ -83,13 +114,17 @@ class Explorer:
                 offset = max(abs(start.const), *(control.constants(end) if end.terms else (0,)))
                 self._look([Index(stmt.index), *control.atoms(start), *control.atoms(end)], offset)
             elif isinstance(stmt, tir.If):
-                for test in self._tests(stmt.condition):
+                for test in control.tests_of(self._formula(stmt.condition)):
                     forms.append(test.value)
-                    if test.value.terms:
-                        self._look(control.atoms(test.value), min(_distances(test.value, ends)))
+                    distance = min(_distances(test.value, ends), default=0)
+                    for term, c in test.value.terms:
+                        self._look(control.atoms(single(term)), -(-distance // abs(c)))
+            elif isinstance(stmt, tir.LdScalar) and self.given is not None:
+                forms += [self.reader.linear(e) for e in stmt.src.origin]
         # An atom that ends a loop is looked at as closely as the loop's index.
         for name, end in ends.items():
             self._look(control.atoms(end), self.distance.get(Index(name), 0))
+        self.compared = [n for form in forms for n in control.constants(form)]
         found = [a for form in forms for a in control.atoms(form)]
         self.used_grid = [g for g in self.kernel.grid if Index(g.name) in found]
         self.atoms = list(dict.fromkeys(a for a in found if isinstance(a, Atom)))
@@ -101,7 +136,7 @@ class Explorer:
 
     def _edges(self, name: str) -> tuple[int, int]:
         """How many first and last values of an index are told apart."""
-        distance = self.distance.get(Index(name), 0)
+        distance = min(self.distance.get(Index(name), 0), MAX_DISTANCE)
         return distance + 1, distance + 1
 
     def cases(self) -> list[Case]:
@@ -165,24 +200,37 @@ class Explorer:
 
     def _from_the_end(self, axis: tir.GridAxis) -> bool:
         """Whether a condition may depend on how far the index is from its extent."""
-        forms = [t.value for tests in self._conditions.values() for t in tests]
+        forms = [t.value for formula in self._conditions.values() for t in control.tests_of(formula)]
         mine = [form for form in forms if form.coefficient(Index(axis.name))]
         return not self.reader.linear(axis.extent).terms or any(len(form.terms) > 1 for form in mine)
 
     def run(self, case: Case) -> int:
         """Replays one case; raises Fault, Undecided or Exhausted. Returns the number of final states."""
         env = Env(case.atoms, case.grid, self.period)
-        final = self._block(self.kernel.body, [self.machine.start()], env)
+        final = self._block(self.kernel.body, [self._start()], env)
         for state in final:
             self.machine.finish(state)
         return len(final)
 
     # ------------------------------------------------------------------------------------------ statements
 
-    def _tests(self, condition: Expr) -> list[control.Test]:
+    def _start(self) -> State:
+        state = self.machine.start()
+        if self.given is not None:
+            for scalar in self.kernel.arguments:
+                if scalar.dtype == I32:
+                    state.knowledge = state.knowledge.holds(scalar.name, Int(self.given.argument(scalar.name)))
+        return state
+
+    def _formula(self, condition: Expr) -> Formula:
         if condition not in self._conditions:
-            self._conditions[condition] = self.reader.tests(condition)
+            self._conditions[condition] = self.reader.formula(condition)
         return self._conditions[condition]
+
+    def _future(self, state: State) -> bytes:
+        """Equal for states with the same futures."""
+        known = state.knowledge
+        return self.machine.key(state) + (repr(known).encode() if known.values or known.facts else b"")
 
     def _block(self, body: tuple[tir.Stmt, ...], states: list[State], env: Env) -> list[State]:
         """Executes ``body`` on states that the caller gives away."""
@@ -190,8 +238,8 @@ class Explorer:
             if isinstance(stmt, tir.For):
                 states = self._loop(stmt, states, env)
             elif isinstance(stmt, tir.If):
-                if env.all_hold(self._tests(stmt.condition), str(stmt.condition)):
-                    states = self._block(stmt.body, states, env)
+                inside, others = self._decided(stmt.condition, states, env)
+                states = self._distinct([*self._block(stmt.body, inside, env), *others])
             else:
                 if self.observe is not None and states:
                     self.observe(states[0], stmt, env, self.machine.everyone)
@@ -202,7 +250,22 @@ class Explorer:
                         if isinstance(stmt, tir.BarSync) and len(stmt.warps) < self.kernel.warps:
                             raise Undecided(f"{print_stmt(stmt)} holds up some warps only; all are replayed together")
                         raise Fault("deadlock", stmt, at, state=state, group=self.machine.everyone)
+                    if isinstance(stmt, tir.LdScalar):
+                        state.knowledge = self.unknown.load(stmt, state.knowledge, env)
         return states
+
+    def _decided(self, condition: Expr, states: list[State], env: Env) -> tuple[list[State], list[State]]:
+        """The states for which a condition holds and the others; one that does not tell is both, with what each
+        takes."""
+        sides: dict[bool, list[State]] = {True: [], False: []}
+        for state in states:
+            formula = self._formula(self.unknown.expression(condition, state.knowledge))
+            outcomes = self.unknown.outcomes(formula, state.knowledge, env)
+            for number, (truth, known) in enumerate(outcomes):
+                one = state.copy() if number < len(outcomes) - 1 else state
+                one.knowledge = known
+                sides[truth].append(one)
+        return sides[True], sides[False]
 
     def _count(self, steps: int) -> None:
         self.steps += steps
@@ -210,9 +273,24 @@ class Explorer:
             raise Exhausted(f"more than {MAX_STEPS} steps without reaching a fixed point")
 
     def _loop(self, loop: tir.For, states: list[State], env: Env) -> list[State]:
-        start = env.resolve(self.reader.linear(loop.start))
-        end = self.reader.linear(loop.stop)
-        trips = env.bounds(end.plus(start, -1))
+        """States with one start, end and number of trips go through the loop together."""
+        alike: dict[tuple[Linear, Linear, Interval], list[State]] = {}
+        for state in states:
+            bounds = (self.unknown.expression(e, state.knowledge) for e in (loop.start, loop.stop))
+            start, end = map(self.reader.linear, bounds)
+            start = env.resolve(start)
+            trips = self.unknown.interval(end.plus(start, -1), state.knowledge, env)
+            alike.setdefault((start, end, trips), []).append(state)
+        out: list[State] = []
+        for (start, end, trips), some in alike.items():
+            out += self._run(loop, some, env, start, end, trips)
+        for state in out:
+            state.knowledge = self.unknown.left(loop, state.knowledge)
+        return self._distinct(out)
+
+    def _run(
+        self, loop: tir.For, states: list[State], env: Env, start: Linear, end: Linear, trips: Interval
+    ) -> list[State]:
         edge = sum(self._edges(loop.index))
         if trips.exact is not None and (self.exact or trips.exact <= 2 * edge):
             return self._trips(loop, states, env, start, end, trips.exact)
@@ -221,19 +299,34 @@ class Explorer:
         if start.terms:
             raise Undecided(f"the loop over {loop.index} begins at {loop.start}, which has no single value")
         out: list[State] = []
+        length = end.plus(start, -1)
         for count in range(max(int(max(trips.low, 0)), 0), int(min(trips.high + 1, edge))):
-            out += self._trips(loop, [s.copy() for s in states], env, start, end, count)
+            some = self._taking(length, exactly(count) if count else Interval(-inf, 0), states, env)
+            out += self._trips(loop, some, env, start, end, count)
+        if trips.high < 0:
+            out += states
         if trips.high >= edge:
-            out += self._any(loop, states, env, start, end)
-        return self._distinct(out)
+            out += self._any(loop, self._taking(length, Interval(edge, inf), states, env), env, start, end)
+        return out
+
+    def _taking(self, form: Linear, at: Interval, states: list[State], env: Env) -> list[State]:
+        """Copies of the states that take a form to lie in an interval."""
+        out = [state.copy() for state in states]
+        for state in out:
+            state.knowledge = self.unknown.taken(form, at, state.knowledge, env)
+        return out
 
     def _distinct(self, states: list[State]) -> list[State]:
         if len(states) < 2:
             return states
-        return list({self.machine.key(s): s for s in reversed(states)}.values())
+        return list({self._future(s): s for s in reversed(states)}.values())
 
     def _body(self, loop: tir.For, states: list[State], env: Env, place: Place) -> list[State]:
-        return self._distinct(self._block(loop.body, states, env.at(loop.index, place)))
+        inside = env.at(loop.index, place)
+        states = self._block(loop.body, states, inside)
+        for state in states:
+            state.knowledge = self.unknown.next(loop, state.knowledge, inside)
+        return self._distinct(states)
 
     def _place(self, start: Linear, end: Linear, i: Interval, left: Interval) -> Place:
         """The place of iteration ``i`` of a loop."""
@@ -260,7 +353,7 @@ class Explorer:
         i, skipped = 0, False
         while i < count:
             if middle.low <= i <= middle.high:
-                key = (frozenset(map(self.machine.key, states)), (start.const + i) % self.period)
+                key = (frozenset(map(self._future, states)), (start.const + i) % self.period)
                 before = seen.setdefault(key, i)
                 if before < i and not skipped:
                     cycles = (int(middle.high) + 1 - i) // (i - before)
@@ -290,7 +383,7 @@ class Explorer:
             following: dict[int, list[State]] = {}
             for residue, some in groups.items():
                 known = seen.setdefault(residue, {})
-                fresh = {k: s for s in some if (k := self.machine.key(s)) not in known}
+                fresh = {k: s for s in some if (k := self._future(s)) not in known}
                 known.update({k: s.copy() for k, s in fresh.items()})
                 if fresh:
                     place = replace(middle, residue=residue)
@@ -336,8 +429,9 @@ def explorer(
     indices: Mapping[str, int] | None = None,
     observe: Callable[[State, tir.Stmt, Env, Group], None] | None = None,
     exact: bool = False,
+    given: Given | None = None,
 ) -> Explorer:
     """An explorer that fits the kernel: with roles or without."""
     from tidegate.check.joint import Roles
 
-    return (Roles if machine.kernel.roles else Explorer)(machine, sizes, indices, observe, exact)
+    return (Roles if machine.kernel.roles else Explorer)(machine, sizes, indices, observe, exact, given)

@@ -365,9 +365,11 @@ HANDLERS: dict[type[tir.Stmt], Handler] = {
 
 WITHOUT_ORDER: tuple[type[tir.Stmt], ...] = (
     tir.LdGlobal,
+    tir.LdScalar,
     tir.StGlobal,
     tir.Mma,
     tir.Fill,
+    tir.Splat,
     tir.Map,
     tir.Positions,
     tir.Cast,

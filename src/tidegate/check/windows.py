@@ -12,6 +12,7 @@ from itertools import combinations_with_replacement
 from math import gcd, inf
 
 from tidegate.check.control import Atom, Extreme, Index, Linear, Mod, Opaque, Reader, Term, single
+from tidegate.check.knowledge import expression
 from tidegate.check.sites import Group, everyone, groups
 from tidegate.ir import expr as ex
 from tidegate.ir import tir
@@ -47,6 +48,8 @@ def window_of(kernel: tir.Kernel, stmt: tir.Stmt) -> tuple[tir.Window, Layout, b
             return stmt.src, kernel.layout(stmt.layout).with_axes(stmt.src.fixed), False
         case tir.LdGlobal():
             return stmt.src, kernel.layout(kernel.register(stmt.dst).layout).with_axes(stmt.src.fixed), False
+        case tir.LdScalar():
+            return stmt.src, _one_thread((1,) * len(stmt.src.origin)), False
         case tir.StGlobal():
             return stmt.dst, kernel.layout(kernel.register(stmt.src).layout).with_axes(stmt.dst.fixed), True
         case tir.TmaLoad():
@@ -83,9 +86,15 @@ def _uses(
     group: Group,
 ) -> Iterator[Use]:
     for stmt in body:
+        # What is said of an integer holds until it is read anew.
+        changed = {s.scalar for s in tir.walk((stmt,)) if isinstance(s, tir.LdScalar)}
+        if isinstance(stmt, (tir.For, tir.LdScalar)):
+            facts = tuple(f for f in facts if not changed & _named(f))
         if isinstance(stmt, tir.For):
             me, start, stop = single(Index(stmt.index)), reader.linear(stmt.start), reader.linear(stmt.stop)
-            inside = (*facts, *_consequences(stop.plus(me, -1).plus(Linear(-1))), me.plus(start, -1))
+            before_end, behind_start = stop.plus(me, -1).plus(Linear(-1)), me.plus(start, -1)
+            inside = (*facts, *(() if changed & _named(stop) else _consequences(before_end)))
+            inside = (*inside, *(() if changed & _named(start) else (behind_start,)))
             count = inf if stop.terms or start.terms else float(stop.const - start.const)
             yield from _uses(kernel, reader, stmt.body, inside, {**trips, stmt.index: count}, pinned, group)
         elif isinstance(stmt, tir.If):
@@ -104,6 +113,10 @@ def _uses(
             origin = tuple(reader.linear(e) for e in window.origin)
             bounds = tuple(None if e is None else reader.linear(e) for e in window.bounds)
             yield Use(stmt, window, layout, write, origin, bounds, facts, trips, pinned, group)
+
+
+def _named(form: Linear) -> set[str]:
+    return set(ex.symbols(expression(form)))
 
 
 def _consequences(fact: Linear) -> tuple[Linear, ...]:
@@ -158,6 +171,8 @@ def _natural(term: Term, facts: tuple[Linear, ...], reader: Reader, depth: int) 
     match term:
         case Atom() | Mod():
             return True
+        case Opaque(ex.Bin("within", _, n)) if depth:
+            return at_least_0(reader.linear(n), facts, reader, depth - 1)
         case Opaque(ex.Bin("/" | "%" | "*", a, b)) if depth:
             return all(at_least_0(reader.linear(e), facts, reader, depth - 1) for e in (a, b))
         case Extreme(op, one, other) if depth:

@@ -9,6 +9,8 @@ using f32 = float;
 using f16 = u16;   // the bits; arithmetic is done in f32
 using bf16 = u16;  // the bits; arithmetic is done in f32
 
+using i32 = int;
+
 // ------------------------------------------------------------------------------------------------ addresses
 
 // A shared-memory address as the PTX instructions take it.
@@ -30,6 +32,11 @@ __device__ __forceinline__ constexpr int floor_div(int a, int b) {
 
 // What floor_div leaves over.
 __device__ __forceinline__ constexpr int floor_mod(int a, int b) { return a - b * floor_div(a, b); }
+
+// p where 0 <= p < n, else n.
+__device__ __forceinline__ constexpr int within(int p, int n) {
+  return static_cast<u32>(p) < static_cast<u32>(n) ? p : n;
+}
 
 // How many of a piece's `bytes` lie before the bound that is `left` bytes away.
 template <int bytes>
@@ -73,6 +80,9 @@ template <int newest>
 __device__ __forceinline__ void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(newest) : "memory");
 }
+
+// One element, the same for all threads, of an input: nothing writes it while the kernel runs.
+__device__ __forceinline__ int ld_scalar(const i32* p) { return __ldg(p); }
 
 // ------------------------------------------------------------------------------------------------ barriers
 

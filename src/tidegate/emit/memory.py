@@ -6,7 +6,16 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from tidegate.emit.access import GlobalAccess, Pieces, SharedAccess, global_access, pieces, shared_access, slot_axis
+from tidegate.emit.access import (
+    GlobalAccess,
+    Pieces,
+    SharedAccess,
+    element,
+    global_access,
+    pieces,
+    shared_access,
+    slot_axis,
+)
 from tidegate.emit.affine import Affine
 from tidegate.emit.context import Context, active, factor, guarded, scoped
 from tidegate.errors import NotEmittable
@@ -79,6 +88,12 @@ def _shared_side(cx: Context, slot: tir.Slot, register: str, bytes: int) -> tupl
     part = pieces(layout, slot_axis(slot, layout), bytes // dtype.size, f"access to {slot.buffer}")
     hint = str(cx.kernel.register(tir.Name(register)).layout) + "_t" * slot.transposed
     return layout, dtype, part, shared_access(cx, slot, (*layout.lane, *layout.warp), part.coords, hint)
+
+
+def emit_ld_scalar(cx: Context, s: tir.LdScalar) -> list[str]:
+    name, at = cx.name("size", s.scalar), element(cx, s.src)
+    inside = [f"{cx.cpp(o)} < {cx.cpp(b)}" for o, b in zip(s.src.origin, s.src.bounds, strict=True) if b is not None]
+    return [f"{name} = {' && '.join(inside)} ? ld_scalar({at}) : 0;" if inside else f"{name} = ld_scalar({at});"]
 
 
 def emit_ld_global(cx: Context, s: tir.LdGlobal) -> list[str]:

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tidegate.emit.context import Context
 from tidegate.emit.delays import Delays, delay_lines, guard_lines, poison_lines
-from tidegate.emit.elementwise import emit_cast, emit_fill, emit_map, emit_move, emit_positions, emit_reduce
+from tidegate.emit.elementwise import emit_cast, emit_fill, emit_map, emit_move, emit_positions, emit_reduce, emit_splat
 from tidegate.emit.header import header_for
 from tidegate.emit.matrix import emit_ldmatrix, emit_mma
-from tidegate.emit.memory import emit_cp_async, emit_ld_global, emit_ld_shared, emit_st_global, emit_st_shared
+from tidegate.emit.memory import (
+    emit_cp_async,
+    emit_ld_global,
+    emit_ld_scalar,
+    emit_ld_shared,
+    emit_st_global,
+    emit_st_shared,
+)
 from tidegate.emit.syncs import (
     emit_advance,
     emit_bar_sync,
@@ -22,6 +29,7 @@ from tidegate.emit.syncs import (
 )
 from tidegate.errors import NotEmittable, NotEmitted
 from tidegate.ir import tir
+from tidegate.ir.expr import negated, symbols
 from tidegate.ir.text import print_stmt
 
 EMITTERS: Mapping[type[tir.Instruction], Callable[[Context, Any], list[str]]] = {
@@ -32,7 +40,9 @@ EMITTERS: Mapping[type[tir.Instruction], Callable[[Context, Any], list[str]]] = 
     tir.StShared: emit_st_shared,
     tir.LdMatrix: emit_ldmatrix,
     tir.Mma: emit_mma,
+    tir.LdScalar: emit_ld_scalar,
     tir.Fill: emit_fill,
+    tir.Splat: emit_splat,
     tir.Map: emit_map,
     tir.Positions: emit_positions,
     tir.Cast: emit_cast,
@@ -58,8 +68,9 @@ BAND = 8
 
 def emit(kernel: tir.Kernel, delays: Delays | None = None) -> str:
     """CUDA C++ of a kernel, complete and without includes: ``extern "C" __global__ void <kernel name>``, which takes a
-    pointer per parameter, then an int per size that is not fixed. Launch it with a one-dimensional grid of the product
-    of the grid extents, ``kernel.threads`` threads and ``kernel.smem`` bytes of dynamic shared memory.
+    pointer per parameter, then an int per size that is not fixed, then the scalar arguments. Launch it with a
+    one-dimensional grid of the product of the grid extents, ``kernel.threads`` threads and ``kernel.smem`` bytes of
+    dynamic shared memory.
 
     The text maps the linear CTA index to the grid axes itself: last axis fastest, except that the last two axes are
     walked in bands of BAND rows, column by column, so that CTAs that run at one time share rows and columns of their
@@ -82,6 +93,7 @@ def emit(kernel: tir.Kernel, delays: Delays | None = None) -> str:
     entry = cx.name("kernel", kernel.name)
     params = [_param(cx, p) for p in kernel.params]
     params += [f"int {cx.name('size', d.name)}" for d in kernel.dims if d.value is None]
+    params += [f"{s.dtype} {cx.name('size', s.name)}" for s in kernel.arguments]
     body = [*_grid(cx), *_top_level(cx, kernel.body)]
     if delays is not None and delays.guard:
         body = [*poison_lines(kernel), *body, *guard_lines(kernel, cx.name("param", delays.guard))]
@@ -119,8 +131,7 @@ def _signature(entry: str, params: list[str], threads: int) -> list[str]:
 def _top_level(cx: Context, body: tuple[tir.Stmt, ...]) -> list[str]:
     """The body's statements, each after the per-thread values that it needs and that nothing before it did."""
     out = []
-    for stmt in body:
-        lines = _statement(cx, stmt)
+    for lines in _statements(cx, body):
         out += [*cx.take_declarations(), *lines]
     return out
 
@@ -136,7 +147,10 @@ def _plain(cx: Context, stmt: tir.Stmt) -> list[str]:
     comment = f"  // line {stmt.line}" if stmt.line else ""
     if isinstance(stmt, tir.For):
         index, start, stop = cx.name("size", stmt.index), cx.cpp(stmt.start), cx.cpp(stmt.stop)
-        head = f"for (int {index} = {start}; {index} < {stop}; ++{index}) {{{comment}"
+        end = ""
+        if {s.scalar for s in tir.walk(stmt.body) if isinstance(s, tir.LdScalar)} & set(symbols(stmt.stop)):
+            end, stop = f", {index}_end = {stop}", f"{index}_end"  # what the body sets does not change the trips
+        head = f"for (int {index} = {start}{end}; {index} < {stop}; ++{index}) {{{comment}"
         return ["#pragma unroll 1", head, *_nested(cx, stmt.body), "}"]
     if isinstance(stmt, tir.If):
         return [f"if ({cx.cpp(stmt.condition)}) {{{comment}", *_nested(cx, stmt.body), "}"]
@@ -147,7 +161,26 @@ def _plain(cx: Context, stmt: tir.Stmt) -> list[str]:
 
 
 def _nested(cx: Context, body: tuple[tir.Stmt, ...]) -> list[str]:
-    return ["  " + line for stmt in body for line in _statement(cx, stmt)]
+    return ["  " + line for lines in _statements(cx, body) for line in lines]
+
+
+def _statements(cx: Context, body: tuple[tir.Stmt, ...]) -> Iterator[list[str]]:
+    """The lines of each statement; a condition and its opposite behind it are one."""
+    at = 0
+    while at < len(body):
+        stmt, following = body[at], body[at + 1] if at + 1 < len(body) else None
+        lines = _statement(cx, stmt)
+        if isinstance(stmt, tir.If) and isinstance(following, tir.If) and cx.delays is None and _else(stmt, following):
+            lines[-1:] = ["} else {", *_nested(cx, following.body), "}"]
+            at += 1
+        yield lines
+        at += 1
+
+
+def _else(first: tir.If, second: tir.If) -> bool:
+    """Does the second condition hold where the first does not, as nothing in between changes what it names?"""
+    set_inside = {s.scalar for s in tir.walk(first.body) if isinstance(s, tir.LdScalar)}
+    return second.condition == negated(first.condition) and not set_inside & set(symbols(first.condition))
 
 
 # ---------------------------------------------------------------------------------------------- declarations
@@ -191,6 +224,9 @@ def _declarations(cx: Context, body: list[str]) -> list[str]:
         lines.append("const int tid = threadIdx.x;")
     if "warp" in used:
         lines.append("const int warp = threadIdx.x / 32;")
+    scalars = [cx.name("size", s.name) for s in k.scalars if not s.argument]
+    if scalars:
+        lines.append(f"int {', '.join(scalars)};")
     lines += _buffers(cx)
     for r in k.registers:
         name, count = cx.name("register", r.name), cx.layouts[r.layout].registers

@@ -188,7 +188,7 @@ class _Words:
     def __init__(self, program: legal.LegalProgram) -> None:
         self.file = program.file
         self.steps = {s.id: s for s in legal.steps(program.body)}
-        self.loops = {loop.id: loop for loop in _loops(program.body)}
+        self.loops = {loop.id: loop for loop in legal.loops(program.body)}
 
     def line(self, number: int) -> Line:
         return Line(number, linecache.getline(self.file, number).strip())
@@ -218,10 +218,3 @@ class _Words:
         if part.startswith("ahead"):
             return f"in the loop of line {line}, before the fill that runs ahead"
         return f"at the end of each trip of the loop of line {line}"
-
-
-def _loops(body: tuple[legal.Step | legal.Loop, ...]) -> Iterator[legal.Loop]:
-    for node in body:
-        if isinstance(node, legal.Loop):
-            yield node
-            yield from _loops(node.body)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import numbers
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,6 +43,22 @@ class DType:
         return self not in (I32, BOOL)
 
 
+def number(dtype: DType, value: Any) -> int | float | None:
+    """A scalar argument as its dtype holds it, None for what is no such number: whole numbers of 32 bits for i32, real
+    numbers within the range of f32, infinities and NaN for f32."""
+    import numpy as np
+
+    whole: object = value
+    if isinstance(whole, (bool, np.bool_)) or not isinstance(value, numbers.Real):
+        return None
+    if dtype == I32:
+        return int(value) if isinstance(value, numbers.Integral) and -(2**31) <= int(value) < 2**31 else None
+    with np.errstate(over="ignore"), suppress(OverflowError):
+        found = float(np.float32(value))
+        return found if math.isfinite(found) or not math.isfinite(value) else None
+    return None
+
+
 F32 = DType("f32", 4, 2.0**-23)
 F16 = DType("f16", 2, 2.0**-10)
 BF16 = DType("bf16", 2, 2.0**-7)
@@ -49,5 +68,5 @@ BOOL = DType("bool", 4, 0.0)
 """Masks. A register holds 0 or 1 in 32 bits; there are no masks in memory."""
 
 DTYPES: dict[str, DType] = {d.name: d for d in (F32, F16, BF16, I32, BOOL)}
-MEMORY_DTYPES = (F32, F16, BF16)
+MEMORY_DTYPES = (F32, F16, BF16, I32)
 """What tensors and staged tiles can hold."""

@@ -1,16 +1,18 @@
 """Integer expressions over sizes, grid and loop indices: the scalar part of HIR and TIR.
 
-    expr := INT | NAME | (expr OP expr) | cdiv(expr, expr) | min(expr, expr) | max(expr, expr)
-    OP   := + - * / % < <= == != &&          ('/' is floor division; comparisons and && give 0 or 1)
+    expr := INT | NAME | (expr OP expr) | cdiv(expr, expr) | min(expr, expr) | max(expr, expr) | within(expr, expr)
+    OP   := + - * / % < <= == != && ||       ('/' is floor division; comparisons, && and || give 0 or 1)
 
-All values are uniform over the threads of a CTA, so a loop bound or a condition never diverges.
+``within(p, n)`` is p where 0 <= p < n, else n: a position that may be anything, sent out of range where it is not in
+range. All values are uniform over the threads of a CTA, so a loop bound or a condition never diverges.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
+from math import inf
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class Int:
 
 @dataclass(frozen=True)
 class Sym:
-    """A name: a size, a grid index or a loop index."""
+    """A name: a size, a grid index, a loop index or a scalar."""
 
     name: str
 
@@ -61,8 +63,9 @@ class Unexpected(ValueError):
         self.at = at
 
 
-PRECEDENCE = {"&&": 0, "<": 1, "<=": 1, "==": 1, "!=": 1, "+": 2, "-": 2, "*": 3, "/": 3, "%": 3}
-FUNCTIONS = ("cdiv", "min", "max")
+PRECEDENCE = {"||": 0, "&&": 1, "<": 2, "<=": 2, "==": 2, "!=": 2, "+": 3, "-": 3, "*": 4, "/": 4, "%": 4}
+FUNCTIONS = ("cdiv", "min", "max", "within")
+COMPARISONS = ("<", "<=", "==", "!=")
 
 EVALUATE: dict[str, Callable[[int, int], int]] = {
     "+": lambda a, b: a + b,
@@ -75,9 +78,11 @@ EVALUATE: dict[str, Callable[[int, int], int]] = {
     "==": lambda a, b: int(a == b),
     "!=": lambda a, b: int(a != b),
     "&&": lambda a, b: int(bool(a) and bool(b)),
+    "||": lambda a, b: int(bool(a) or bool(b)),
     "cdiv": lambda a, b: -(-a // b),
     "min": min,
     "max": max,
+    "within": lambda p, n: p if 0 <= p < n else n,
 }
 
 
@@ -116,6 +121,32 @@ def less(a: Expr | int, b: Expr | int) -> Expr:
     return binary("<", a, b)
 
 
+def negated(condition: Expr) -> Expr:
+    """The condition that holds where this one does not."""
+    if isinstance(condition, Bin):
+        a, b = condition.a, condition.b
+        match condition.op:
+            case "<":
+                return binary("<=", b, a)
+            case "<=":
+                return binary("<", b, a)
+            case "==" | "!=":
+                return binary("!=" if condition.op == "==" else "==", a, b)
+            case "&&" | "||":
+                return binary("||" if condition.op == "&&" else "&&", negated(a), negated(b))
+    return binary("==", condition, 0)
+
+
+def both(a: Expr, b: Expr) -> Expr:
+    """``a && b``, a condition that always holds left out."""
+    return b if a == Int(1) else a if b == Int(1) else binary("&&", a, b)
+
+
+def either(a: Expr, b: Expr) -> Expr:
+    """``a || b``, a condition that never holds left out."""
+    return b if a == Int(0) else a if b == Int(0) else binary("||", a, b)
+
+
 def evaluate(e: Expr, env: Mapping[str, int]) -> int:
     """The value of e; raises KeyError for a name that env lacks (callers check names beforehand)."""
     if isinstance(e, Int):
@@ -123,6 +154,29 @@ def evaluate(e: Expr, env: Mapping[str, int]) -> int:
     if isinstance(e, Sym):
         return env[e.name]
     return EVALUATE[e.op](evaluate(e.a, env), evaluate(e.b, env))
+
+
+def least(e: Expr, signed: Container[str]) -> float:
+    """A number that e never goes below (-inf: none is known); names are 0 or more, but for the ``signed`` ones."""
+    if isinstance(e, Int):
+        return e.value
+    if isinstance(e, Sym):
+        return -inf if e.name in signed else 0
+    a, b = least(e.a, signed), least(e.b, signed)
+    match e.op:
+        case "+":
+            return a + b
+        case "min" | "max":
+            return min(a, b) if e.op == "min" else max(a, b)
+        case "*":
+            return a * b if a >= 0 and b >= 0 else -inf
+        case "/" | "cdiv":
+            return 0 if a >= 0 and b >= 1 else -inf
+        case "%":
+            return 0 if b >= 1 else -inf
+        case "within":
+            return 0 if b >= 0 else -inf
+    return -inf if e.op == "-" else 0
 
 
 def symbols(e: Expr) -> Iterator[str]:
@@ -155,7 +209,7 @@ def _lift(e: Expr | int) -> Expr:
     return Int(e) if isinstance(e, int) else e
 
 
-_TOKEN = re.compile(r"\s*(?:(\d+)|([A-Za-z_]\w*)|(&&|<=|==|!=|[-+*/%<(),]))")
+_TOKEN = re.compile(r"\s*(?:(\d+)|([A-Za-z_]\w*)|(&&|\|\||<=|==|!=|[-+*/%<(),]))")
 
 
 def parse(text: str) -> Expr:

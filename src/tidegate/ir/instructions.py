@@ -106,6 +106,14 @@ class LdGlobal(Instruction, syntax="ld_global {dst} <- {src} bytes {bytes}", rea
 
 
 @dataclass(frozen=True)
+class LdScalar(Instruction, syntax="ld_scalar {scalar} <- {src}", reads=("src",), writes=("scalar",), **_GEN):
+    """One element of an input, to all threads: every axis of ``src`` is fixed. Out of bounds reads zero."""
+
+    scalar: Name
+    src: Window
+
+
+@dataclass(frozen=True)
 class StGlobal(Instruction, syntax="st_global {dst} <- {src} bytes {bytes}", reads=("src",), writes=("dst",), **_GEN):
     """Registers to global, ``bytes`` per access; out of bounds is not written."""
 
@@ -183,6 +191,14 @@ class Positions(Instruction, syntax="positions {dst} <- {origin}", reads=(), wri
 
     dst: Name
     origin: Expr
+
+
+@dataclass(frozen=True)
+class Splat(Instruction, syntax="splat {dst} <- {value}", reads=(), writes=("dst",), **_REG):
+    """Sets every element to ``value``: an integer expression for i32, a scalar argument for f32."""
+
+    dst: Name
+    value: Expr
 
 
 @dataclass(frozen=True)

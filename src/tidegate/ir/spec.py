@@ -14,7 +14,8 @@ from typing import Any
 
 from tidegate.errors import IllegalTir
 from tidegate.ir import tir
-from tidegate.ir.expr import Bin, Expr, Int, evaluate, symbols
+from tidegate.ir.dtypes import F32, I32
+from tidegate.ir.expr import Bin, Expr, Int, Sym, evaluate, least, negated, symbols
 from tidegate.ir.layout import Layout
 from tidegate.ir.rules import FOLDS, Tables, elementwise_arities, statement_problems
 from tidegate.ir.text import RESERVED, SECTIONS, TEMPLATES, kinds_of, print_declaration, print_header, print_stmt
@@ -41,6 +42,7 @@ REFERENCES = {
     "barrier": "mbarrier",
     "cursor": "cursor",
     "role": "role",
+    "scalar": "scalar",
 }
 WORDS: dict[str, Callable[[], tuple[str, ...]]] = {
     "op": lambda: tuple(elementwise_arities()),
@@ -195,14 +197,21 @@ def _scopes(kernel: tir.Kernel, places: list[Placed]) -> Iterator[Violation]:
     """Expressions use names in scope, and divide by what is positive."""
     dims: dict[str, bool] = {d.name: (d.value or 0) > 0 for d in kernel.dims}
     axes: set[str] = {a.name for a in kernel.grid}
+    integers = {s.name for s in kernel.scalars if s.dtype == I32}
     for param in kernel.params:
         for extent in param.shape:
             yield from _in_scope(extent, dims, set(), print_declaration(param))
     for axis in kernel.grid:
         yield from _in_scope(axis.extent, dims, set(), print_declaration(axis))
     for place in places:
-        for e in _expressions(place.stmt):
-            yield from _in_scope(e, dims, axes | set(place.indices), place.where)
+        for e in expressions(place.stmt):
+            others = axes | integers | set(place.indices)
+            if isinstance(place.stmt, tir.Splat) and isinstance(e, Sym):
+                others |= {s.name for s in kernel.arguments}
+            yield from _in_scope(e, dims, others, place.where)
+        start = place.stmt.start if isinstance(place.stmt, tir.For) else Int(0)
+        if integers & set(symbols(start)) and least(start, integers) < 0:
+            yield Violation(place.where, f"it begins at {start}, which is not surely 0 or more")
 
 
 def _in_scope(e: Expr, dims: Mapping[str, bool], others: set[str], where: str) -> Iterator[Violation]:
@@ -210,7 +219,8 @@ def _in_scope(e: Expr, dims: Mapping[str, bool], others: set[str], where: str) -
         if name not in dims.keys() | others:
             known = ", ".join(sorted(dims.keys() | others)) or "none"
             yield Violation(
-                where, f"{name!r} in {e} is not in scope (sizes, and in the body grid axes and indices: {known})"
+                where,
+                f"{name!r} in {e} is not in scope (sizes, and in the body grid axes, indices and integers: {known})",
             )
     for divisor in _divisors(e):
         if not _positive(divisor, dims):
@@ -234,7 +244,8 @@ def _divisors(e: Expr) -> Iterator[Expr]:
         yield from _divisors(e.b)
 
 
-def _expressions(stmt: tir.Stmt) -> Iterator[Expr]:
+def expressions(stmt: tir.Stmt) -> Iterator[Expr]:
+    """The integer expressions that a statement evaluates itself, not those of its body."""
     for f in fields(stmt):
         value = getattr(stmt, f.name)
         if isinstance(value, Expr):
@@ -282,6 +293,11 @@ def _param_problems(kernel: tir.Kernel, param: tir.Param) -> Iterator[str]:
         pitch *= evaluate(param.shape[axis], fixed)
         if pitch % param.align:
             yield f"the stride of axis {axis - 1} is {pitch} bytes, no multiple of align {param.align}"
+
+
+def _scalar_problems(kernel: tir.Kernel, scalar: tir.Scalar) -> Iterator[str]:
+    if scalar.dtype not in (I32, F32) or (scalar.dtype == F32 and not scalar.argument):
+        yield f"a scalar is i32, or as an argument f32, not {scalar.dtype}"
 
 
 def _layout_problems(kernel: tir.Kernel, item: tuple[str, Layout]) -> Iterator[str]:
@@ -357,6 +373,7 @@ def _role_problems(kernel: tir.Kernel, role: tir.Role) -> Iterator[str]:
 PROBLEMS: dict[str, Callable[[tir.Kernel, Any], Iterator[str]]] = {
     "dims": _dim_problems,
     "params": _param_problems,
+    "scalars": _scalar_problems,
     "layouts": _layout_problems,
     "buffers": _buffer_problems,
     "barriers": _mbarrier_problems,
@@ -417,18 +434,32 @@ def _group_problems(tables: Tables, place: Placed) -> Iterator[str]:
 
 
 def _registers_defined(kernel: tir.Kernel, places: list[Placed]) -> Iterator[Violation]:
-    """A register is written before it is read: earlier in the text, in the same or an enclosing block. A block may be
-    skipped, so what it writes counts within it alone."""
-    registers = {r.name for r in kernel.registers}
-    written: dict[str, list[tuple[int, ...]]] = {name: [] for name in registers}
+    """A register, or a scalar that is no argument, is written before it is read: earlier in the text, in the same or an
+    enclosing block. A block may be skipped, so what it writes counts within it alone; what two conditions of one block
+    write of which one holds, counts in that block."""
+    kinds: dict[str, str] = {r.name: "register" for r in kernel.registers}
+    kinds |= {s.name: "scalar" for s in kernel.scalars if not s.argument}
+    written: dict[str, list[tuple[int, ...]]] = {name: [] for name in kinds}
+    conditions = {p.path: p.stmt.condition for p in places if isinstance(p.stmt, tir.If)}
     for place in places:
-        for name in _accessed(place.stmt, "reads"):
+        for name in (*_accessed(place.stmt, "reads"), *(n for e in expressions(place.stmt) for n in symbols(e))):
             blocks = written.get(name)
             if blocks is not None and not any(block == place.path[: len(block)] for block in blocks):
-                yield Violation(place.where, f"register {name!r} is read, and nothing before has surely written it")
+                yield Violation(
+                    place.where, f"{kinds[name]} {name!r} is read, and nothing before has surely written it"
+                )
         for name in _accessed(place.stmt, "writes"):
-            if name in registers:
-                written[name].append(place.path[:-1])
+            if name in written:
+                _note(written[name], place.path[:-1], conditions)
+
+
+def _note(blocks: list[tuple[int, ...]], block: tuple[int, ...], conditions: Mapping[tuple[int, ...], Expr]) -> None:
+    """Adds a block to those in which something is surely written, and the ones around it for which that follows."""
+    blocks.append(block)
+    if block in conditions:
+        other = negated(conditions[block])
+        if any(b[:-1] == block[:-1] and conditions.get(b) == other for b in blocks if b):
+            _note(blocks, block[:-1], conditions)
 
 
 def _accessed(stmt: tir.Stmt, how: str) -> Iterator[str]:

@@ -11,7 +11,8 @@ from typing import Any
 from tidegate.errors import BadCall, DtypeMismatch, ShapeMismatch, Span, UnsupportedSyntax
 from tidegate.ir import hir
 from tidegate.ir.dtypes import BF16, BOOL, F16, F32, I32, DType
-from tidegate.lang.scope import Scope, TileIndex
+from tidegate.ir.expr import Sym
+from tidegate.lang.scope import Integer, Scope, TileIndex
 from tidegate.lang.source import Source
 
 COMPARISONS: dict[type[ast.cmpop], str] = {
@@ -31,6 +32,10 @@ F32_LIMIT = 2.0**128 - 2.0**103
 """Numbers from here on round to infinity in f32."""
 
 
+WEAK = (Integer, hir.Scalar)
+"""Numbers that are not known at compile time."""
+
+
 class Elementwise:
     """Appends elementwise ops to the open block of ``scope``; :class:`Expressions` builds on it."""
 
@@ -41,11 +46,13 @@ class Elementwise:
         return self.source.span(node)
 
     def map(self, op: str, args: list[Any], span: Span, name: str) -> hir.Value:
-        """Elementwise op with NumPy's promotion: numbers are weak, f16 and bf16 widen to f32, never to one another.
+        """Elementwise op with NumPy's promotion: numbers, scalars and integers are weak; f16 and bf16 widen to f32,
+        never to one another.
 
         Comparisons and logic give masks; integers mix with whole numbers only."""
         tiles = [a for a in args if isinstance(a, hir.Value)]
-        operands = [a if isinstance(a, hir.Value) else self.number(a, span, op) for a in args]
+        args = [Integer(Sym(a.name)) if isinstance(a, TileIndex) and a.integer else a for a in args]
+        operands = [a if isinstance(a, (hir.Value, *WEAK)) else self.number(a, span, op) for a in args]
         if not tiles:
             raise BadCall(
                 span, what=f"{op} of numbers only", advice="give at least one tile; for numbers use Python's functions"
@@ -57,8 +64,12 @@ class Elementwise:
             raise DtypeMismatch(
                 span, what=f"the first operand of where is {describe(args[0])}, no mask", advice="compare tiles: x < y"
             )
-        wide = [self.cast(v, dtype, span, "") if isinstance(v, hir.Value) else v for v in values]
-        same = tuple(
+        values = [self.splat(v, shape, dtype, span, "") if isinstance(v, WEAK) else v for v in values]
+        wide = [
+            self.cast(v, dtype, span, "") if isinstance(v, hir.Value) and not isinstance(a, WEAK) else v
+            for v, a in zip(values, operands[len(operands) - len(values) :], strict=True)
+        ]
+        same: tuple[Any, ...] = tuple(
             self.broadcast(v, shape, span) if isinstance(v, hir.Value) else v
             for v in [*operands[: len(operands) - len(values)], *wide]
         )
@@ -81,12 +92,24 @@ class Elementwise:
                 span, what=f"{op} of a mask", advice='choose with tg.where, or cast the mask: mask.astype("f32")'
             )
         if I32 in dtypes:
-            whole_numbers = all(isinstance(v, hir.Value) or float(v).is_integer() for v in values)
+            whole_numbers = all(
+                isinstance(v, (hir.Value, Integer)) or (not isinstance(v, hir.Scalar) and float(v).is_integer())
+                for v in values
+            )
             if dtypes != {I32} or not whole_numbers or op not in ON_INTEGERS:
                 what = f"{op} of {names}" + ("" if whole_numbers else " and a fraction")
                 raise DtypeMismatch(span, what=what, advice='cast the integers first: i.astype("f32")')
             return I32
         return F32 if F32 in dtypes else next(iter(dtypes))
+
+    def splat(self, value: Any, shape: tuple[int, ...], dtype: DType, span: Span, name: str) -> hir.Value:
+        """A tile of a scalar or integer, as i32, or as the f32 that all floating operations compute in."""
+        own = F32 if isinstance(value, hir.Scalar) else I32
+        wanted = I32 if dtype == I32 else F32
+        result = self.scope.value(name if own == wanted else "", own, shape)
+        expr = Sym(value.name) if isinstance(value, hir.Scalar) else value.expr
+        self.scope.ops.append(hir.Splat(result, expr, span))
+        return self.cast(result, wanted, span, name)
 
     def broadcast_shape(self, op: str, tiles: list[hir.Value], span: Span) -> tuple[int, ...]:
         """NumPy's rule: shapes are matched from the last axis on; sizes agree or one of them is 1."""
@@ -178,5 +201,9 @@ def describe(value: Any) -> str:
             return f"the tensor {value.name} (load a window of it)"
         case TileIndex():
             return f"the tile index {value.name}"
+        case hir.Scalar():
+            return f"the scalar {value.name}"
+        case Integer():
+            return f"the integer {value.expr}"
     name = getattr(value, "__name__", None)  # of functions, types, modules: their repr holds an address or a path
     return f"the {type(value).__name__} {name}" if isinstance(name, str) else reprlib.repr(value)

@@ -82,6 +82,13 @@ class Kernel:
         names = (s for _, kind, _ in self.signature.tensors for s in kind.shape if isinstance(s, str))
         return tuple(dict.fromkeys(n for n in names if n not in constants))
 
+    def split(self, arguments: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """Arrays and numbers of a call, each in the order of the parameters; what is too many counts as arrays."""
+        numbers = {name for name, _, _ in self.signature.scalars}
+        names = (*self.signature.order, *[""] * (len(arguments) - len(self.signature.order)))
+        pairs = list(zip(names, arguments, strict=False))
+        return [a for n, a in pairs if n not in numbers], [a for n, a in pairs if n in numbers]
+
     def with_sizes(self, arrays: Sequence[Any], given: Mapping[str, Any]) -> dict[str, Any]:
         """``given``, and the constants that are sizes of tensors as the arrays have them."""
         found = dict(given)
@@ -135,11 +142,12 @@ class Kernel:
 
     # -------------------------------------------------------------------------------------- meaning
 
-    def plain(self, *arrays: Any, **given: Any) -> None:
-        """The NumPy meaning: fills the outputs among ``arrays`` (NumPy arrays, in the order of the parameters)."""
+    def plain(self, *arguments: Any, **given: Any) -> None:
+        """The NumPy meaning: fills the outputs among ``arguments`` (NumPy arrays, and numbers for scalars, in the order
+        of the parameters)."""
         from tidegate.ops.plain import run
 
-        run(self.program(**self.with_sizes(arrays, given)), arrays)
+        run(self.program(**self.with_sizes(self.split(arguments)[0], given)), arguments)
 
     # -------------------------------------------------------------------------------------- the way down
 
@@ -169,11 +177,11 @@ class Kernel:
 
         return smem_report(self, target, given)
 
-    def __call__(self, *arrays: Any, **given: Any) -> None:
+    def __call__(self, *arguments: Any, **given: Any) -> None:
         """Runs the kernel on the arrays' device and current stream; compiles on first use."""
         for name, value in given.items():
             _hashable(name, value)
-        self._call(self, arrays, given)
+        self._call(self, arguments, given)
 
     @functools.cached_property
     def _call(self) -> Callable[..., None]:

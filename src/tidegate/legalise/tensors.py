@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from math import gcd, lcm
 
 from tidegate.ir import hir, tir
-from tidegate.ir.expr import Expr, Int, Sym, mul
+from tidegate.ir.expr import Expr, Int, Sym, binary, least, mul
 
 DEFAULT_MULTIPLE = 16
 """What is taken to divide a size that is not given (checked when the kernel is called)."""
@@ -30,6 +30,9 @@ class Tensors:
         seen: dict[str, set[tuple[Expr, int]]] = {}
         for r in [*program.grid, *ranges]:
             seen.setdefault(r.index, set()).add((r.extent, r.size))
+        self.counted = {r.index for r in ranges if not isinstance(r.extent, Int) and str(r.extent) not in program.dims}
+        self.signed = {s.name for s in program.scalars}
+        self.signed |= {n.name for n in hir.walk(program.body) if isinstance(n, hir.LoadScalar)}
         self.extents = {  # of indices that run over one extent wherever their name is used
             index: extent for index, found in seen.items() for extent, size in found if len(found) == size == 1
         }
@@ -67,17 +70,23 @@ class Tensors:
 
     def window(self, window: hir.Window) -> tir.Window:
         """Origins in elements; a bound wherever the last tile may reach beyond the tensor."""
-        origin = tuple(a.at or (mul(Sym(a.index), a.size) if a.index else Int(0)) for a in window.axes)
+        origin = tuple(self.start(a) for a in window.axes)
         bounds = tuple(self.bound(a) for a in window.axes)
         fixed = tuple(i for i, a in enumerate(window.axes) if a.at is not None)
         return tir.Window(tir.Name(window.tensor), origin, bounds, fixed)
+
+    def start(self, axis: hir.Axis) -> Expr:
+        """The first element; a position that may be negative is sent beyond the end instead."""
+        if axis.at is None:
+            return mul(Sym(axis.index), axis.size) if axis.index else Int(0)
+        return axis.at if least(axis.at, self.signed) >= 0 else binary("within", axis.at, axis.extent)
 
     def bound(self, axis: hir.Axis) -> Expr | None:
         if axis.at is not None:
             return None if self.within(axis.at, axis.extent) else axis.extent
         if axis.index is None:
             return None
-        if self.divisor(axis.extent) % axis.size:
+        if self.divisor(axis.extent) % axis.size or axis.index in self.counted:
             return axis.extent
         self.rely(axis.extent, axis.size)
         return None

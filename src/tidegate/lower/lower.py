@@ -8,9 +8,10 @@ from typing import Any
 
 from tidegate.errors import PlanRejected
 from tidegate.ir import legal, tir
+from tidegate.ir.dtypes import I32
 from tidegate.ir.expr import Expr, Int, Sym, substitute
 from tidegate.plan.plan import AsyncPlan, Buffer, Sync, SyncKind
-from tidegate.plan.timeline import END, Group, Guard, Issue, Node, Repeat, Turn, groups, timeline
+from tidegate.plan.timeline import END, Group, Guard, Issue, Node, Repeat, Turn, When, groups, names_of, timeline
 
 
 def lower(program: legal.LegalProgram, plan: AsyncPlan) -> tir.Kernel:
@@ -30,7 +31,8 @@ class _Lowering:
     def __post_init__(self) -> None:
         self.syncs = self.plan.syncs_at()
         self.buffers: Mapping[str, Buffer] = {b.ring: b for b in self.plan.buffers}
-        self.taken = _names(self.program)
+        self.taken = names_of(self.program)
+        self.copies: dict[tir.Name, tir.Scalar] = {}
 
     def kernel(self, nodes: tuple[Node, ...]) -> tir.Kernel:
         program = self.program
@@ -50,6 +52,7 @@ class _Lowering:
             registers=program.registers,
             roles=(),
             body=tuple(body),
+            scalars=(*program.scalars, *self.copies.values()),
         )
 
     def buffer(self, ring: legal.Ring) -> tir.Buffer:
@@ -96,6 +99,8 @@ class _Lowering:
                     return []
                 inner = tuple(self.block(node.body))
                 return list(inner) if node.condition == Int(1) else [tir.If(node.condition, inner)]
+            case When():
+                return [tir.If(node.condition, tuple(self.block(node.body)), line=node.line)]
             case Repeat():
                 loop = node.loop
                 inner = tuple(self.block(node.body))
@@ -104,6 +109,8 @@ class _Lowering:
     def issue(self, node: Issue) -> tir.Instruction:
         """The step's instruction with its slots bound to cursors and its window at the issued index."""
         instr = node.step.instr
+        if isinstance(instr, tir.LdScalar) and instr.scalar not in self.taken:
+            self.copies.setdefault(instr.scalar, tir.Scalar(instr.scalar, I32))
         changes: dict[str, Any] = {}
         for f in fields(instr):
             operand = getattr(instr, f.name)
@@ -121,13 +128,6 @@ class _Lowering:
 
     def orders(self, place: str) -> list[tir.Stmt]:
         return [instruction(s) for s in self.syncs.get(place, ())]
-
-
-def _names(program: legal.LegalProgram) -> set[str]:
-    """The names that a kernel's declarations and indices have, cursors aside."""
-    p = program
-    declared = [d.name for group in (p.dims, p.params, p.grid, p.registers) for d in group]
-    return {*declared, *(r.name for r in p.rings), *(n for n, _ in p.layouts), *(i.index for i in legal.loops(p.body))}
 
 
 def instruction(sync: Sync) -> tir.Sync:

@@ -5,6 +5,7 @@ This is the reference that everything else is compared with. The schedule (by=, 
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,9 +14,37 @@ import numpy as np
 
 from tidegate.errors import WrongArguments
 from tidegate.ir import hir
-from tidegate.ir.dtypes import F32
+from tidegate.ir.dtypes import F32, I32, number
 from tidegate.ir.expr import evaluate
 from tidegate.ops.elementwise import ELEMENTWISE
+
+
+def split(program: hir.Program, arguments: Sequence[Any]) -> tuple[list[Any], dict[str, int | float]]:
+    """The arrays of a call, and the values of its scalars; raises WrongArguments (count, kind and range of numbers)."""
+    if not program.scalars:
+        return list(arguments), {}
+    if len(arguments) != len(program.order):
+        raise WrongArguments(
+            kernel=program.name,
+            what=f"got {len(arguments)} arguments for the parameters {', '.join(program.order)}",
+            advice="pass one array or number each",
+        )
+    given = dict(zip(program.order, arguments, strict=True))
+    found: dict[str, int | float] = {}
+    for scalar in program.scalars:
+        value = number(scalar.dtype, given[scalar.name])
+        if value is None:
+            kind = "a whole number of 32 bits" if scalar.dtype == I32 else "a number within the range of f32"
+            raise WrongArguments(
+                kernel=program.name, what=f"{scalar.name} is {scalar.dtype}, got {_told(given[scalar.name])}",
+                advice=f"give {kind}",
+            )  # fmt: skip
+        found[scalar.name] = value
+    return [given[t.name] for t in program.tensors], found
+
+
+def _told(value: Any) -> str:
+    return repr(value) if isinstance(value, (bool, numbers.Number)) else f"a {type(value).__name__}"
 
 
 def bind_sizes(program: hir.Program, arrays: Sequence[Any]) -> dict[str, int]:
@@ -66,22 +95,27 @@ def require_numpy(program: hir.Program, arrays: Sequence[Any]) -> None:
             )
 
 
-def run(program: hir.Program, arrays: Sequence[Any]) -> None:
+def run(program: hir.Program, arguments: Sequence[Any]) -> None:
     """Fills the output arrays with the plain program's results."""
+    arrays, scalars = split(program, arguments)
     sizes = bind_sizes(program, arrays)
     require_numpy(program, arrays)
-    _Machine(program, dict(zip((t.name for t in program.tensors), arrays, strict=True)), sizes).run()
+    named = dict(zip((t.name for t in program.tensors), arrays, strict=True))
+    _Machine(program, named, sizes, scalars).run()
 
 
-def rounding_bound(program: hir.Program, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Per output, the largest absolute difference that another order of sums can cause, elementwise.
+def rounding_bound(program: hir.Program, arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Per output, the largest absolute difference that another order of sums can cause, elementwise. ``arrays``: the
+    arguments by name.
 
     A running error analysis: every value carries a bound on its error. A sum of n products in f32 is off by at most
     n * 2**-24 * sum |a||b| (Higham, "Accuracy and Stability of Numerical Algorithms", section 3.1) on each side.
     """
     outputs = {t.name: np.zeros_like(arrays[t.name]) for t in program.tensors if t.output}
     named = {**arrays, **outputs}
-    machine = _Machine(program, named, bind_sizes(program, [named[t.name] for t in program.tensors]), bounds=True)
+    sizes = bind_sizes(program, [named[t.name] for t in program.tensors])
+    scalars = split(program, [named[n] for n in program.order])[1]
+    machine = _Machine(program, named, sizes, scalars, bounds=True)
     machine.run()
     return machine.errors
 
@@ -106,6 +140,7 @@ class _Machine:
     program: hir.Program
     arrays: Mapping[str, np.ndarray]
     sizes: dict[str, int]
+    scalars: Mapping[str, int | float] = field(default_factory=dict)
     bounds: bool = False
     values: dict[int, np.ndarray] = field(default_factory=dict)
     error: dict[int, np.ndarray] = field(default_factory=dict)
@@ -116,6 +151,7 @@ class _Machine:
             self.errors = {
                 t.name: np.zeros(self.arrays[t.name].shape, np.float64) for t in self.program.tensors if t.output
             }
+        self.sizes |= {s.name: int(self.scalars[s.name]) for s in self.program.scalars if s.dtype == I32}
         self.grid(list(self.program.grid), {})
 
     def grid(self, axes: list[hir.GridAxis], indices: dict[str, int]) -> None:
@@ -126,12 +162,18 @@ class _Machine:
         for i in range(-(-evaluate(axis.extent, self.sizes) // axis.size)):
             self.grid(rest, {**indices, axis.index: i})
 
-    def block(self, body: Sequence[hir.Op | hir.Loop], indices: dict[str, int]) -> None:
+    def block(self, body: hir.Body, indices: dict[str, int]) -> None:
+        """``indices``: the integers known here; those that the body reads are added in a copy."""
         for node in body:
-            if isinstance(node, hir.Loop):
-                self.loop(node, indices)
-            else:
-                self.op(node, indices)
+            match node:
+                case hir.Loop():
+                    self.loop(node, indices)
+                case hir.Branch():
+                    self.branch(node, indices)
+                case hir.LoadScalar():
+                    indices = {**indices, node.name: self.element(node, indices)}
+                case _:
+                    self.op(node, indices)
 
     def loop(self, loop: hir.Loop, indices: dict[str, int]) -> None:
         current = [self.get(c.initial) for c in loop.carried]
@@ -142,6 +184,17 @@ class _Machine:
             current = [self.get(c.yielded) for c in loop.carried]
         for c, value in zip(loop.carried, current, strict=True):
             self.set(c.after, *value)
+
+    def branch(self, branch: hir.Branch, indices: dict[str, int]) -> None:
+        holds = evaluate(branch.condition, {**self.sizes, **indices})
+        self.block(branch.then if holds else branch.otherwise, indices)
+        for m in branch.merged:
+            self.set(m.after, *self.get(m.then if holds else m.otherwise))
+
+    def element(self, op: hir.LoadScalar, indices: dict[str, int]) -> int:
+        place, _ = self.place(op.window, indices)
+        inside = all(isinstance(p, int) for p in place)
+        return int(self.arrays[op.window.tensor][place]) if inside else 0
 
     def get(self, value: hir.Value) -> tuple[np.ndarray, np.ndarray | None]:
         return self.values[value.id], self.error.get(value.id)
@@ -160,6 +213,12 @@ class _Machine:
             case hir.Fill():
                 shape = op.result.shape
                 self.set(op.result, np.full(shape, op.number, op.result.dtype.numpy), self.no_error(shape))
+            case hir.Splat():
+                shape, kind = op.result.shape, op.result.dtype
+                held: float = self.scalars.get(str(op.value), 0.0)
+                if not kind.floating:
+                    held = wrapped(evaluate(op.value, {**self.sizes, **indices}))
+                self.set(op.result, np.full(shape, held, kind.numpy), self.no_error(shape))
             case hir.Positions():
                 size = op.result.shape[0]
                 self.set(op.result, np.arange(size, dtype=np.int32) + size * indices[op.index], self.no_error((size,)))
@@ -189,7 +248,7 @@ class _Machine:
         for axis in window.axes:
             if axis.at is not None:
                 at = evaluate(axis.at, {**self.sizes, **indices})
-                if at >= evaluate(axis.extent, self.sizes):
+                if not 0 <= at < evaluate(axis.extent, self.sizes):
                     return (slice(0, 0),) * len(window.axes), (slice(0, 0),) * len(window.shape)
                 inside.append(at)
                 continue
@@ -268,6 +327,11 @@ class _Machine:
                 low, high = ((wide + e).astype(kind).astype(np.float64) for e in (-error, error))
                 error = np.where(low == high, 0.0, np.maximum(high - nearest, nearest - low))
         self.set(result, value, error)
+
+
+def wrapped(value: int) -> int:
+    """An integer as its 32 bits hold it."""
+    return (value + 2**31) % 2**32 - 2**31
 
 
 def unit(data: np.ndarray) -> np.ndarray:

@@ -14,9 +14,9 @@ from itertools import product
 
 from tidegate.analyze.depend import Dependence, Kind, joint
 from tidegate.ir import legal, tir
-from tidegate.ir.expr import Bin, Int, evaluate, substitute, symbols
+from tidegate.ir.expr import Bin, Expr, Int, evaluate, parts, substitute, symbols
 from tidegate.plan.plan import Sync, SyncKind
-from tidegate.plan.timeline import END, Group, Guard, Issue, Node, Repeat, Turn, walk
+from tidegate.plan.timeline import END, Group, Guard, Issue, Node, Repeat, Turn, When, walk
 
 OPEN = -1
 """Age of a copy whose group is not committed yet."""
@@ -29,6 +29,9 @@ MOST_TRIPS = 64
 
 MOST_SPLITS = 3
 """Sizes that are taken to be 0 or not, each in its own walk; of further ones nothing is known."""
+
+RISING = ("+", "*", "/", "cdiv", "min", "max")
+"""Operators of numbers from 0 on whose result falls with no operand but a divisor."""
 
 Key = tuple[str, str, int]
 """Step, ring, and item modulo the ring's depth, counted from the reader's current item."""
@@ -69,9 +72,17 @@ class Facts:
     copies: frozenset[str]
     cases: tuple[Mapping[str, bool], ...]
     indices: frozenset[str]
+    scalars: frozenset[str]
 
     def group(self, ring: str) -> Group | None:
         return next((g for g in self.groups if ring in g.rings), None)
+
+    def open(self, trips: Expr) -> bool:
+        """Can the number of trips be 0 for other reasons than that a size is 0?"""
+        names = set(symbols(trips))
+        if names & self.scalars or any(isinstance(p, Bin) and p.op not in RISING for p in parts(trips)):
+            return True
+        return evaluate(trips, {n: 0 if n in self.indices else 2**20 for n in names}) < 1 and bool(names)
 
     def depth(self, ring: str) -> int:
         group = self.group(ring)
@@ -87,13 +98,16 @@ def facts(
     """``touches``: step -> ring or tensor that it accesses."""
     copies = frozenset(s.id for s in legal.steps(program.body) if type(s.instr).completes is tir.Completion.COPY_GROUP)
     indices = frozenset(a.name for a in program.grid) | {loop.index for loop in legal.loops(program.body)}
-    return Facts(program, groups, dependences, touches, copies, _cases(program, indices), indices)
+    scalars = frozenset(s.name for s in program.scalars)
+    known = Facts(program, groups, dependences, touches, copies, (), indices, scalars)
+    return replace(known, cases=_cases(program, known))
 
 
-def _cases(program: legal.LegalProgram, indices: frozenset[str]) -> tuple[Mapping[str, bool], ...]:
+def _cases(program: legal.LegalProgram, facts: Facts) -> tuple[Mapping[str, bool], ...]:
     """Loops over one size run zero times together, and never where a grid over that size has a CTA."""
-    used = dict.fromkeys(n for loop in legal.loops(program.body) for n in symbols(loop.trips))
-    loops = [n for n in used if n not in indices]  # a limit by an index is never 0
+    closed = [loop.trips for loop in legal.loops(program.body) if not facts.open(loop.trips)]
+    used = dict.fromkeys(n for trips in closed for n in symbols(trips))
+    loops = [n for n in used if n not in facts.indices]  # a limit by an index is never 0
     run = {n for axis in program.grid for n in symbols(axis.extent)}
     free = [n for n in loops if n not in run][:MOST_SPLITS]
     known = dict.fromkeys(run, False)
@@ -103,7 +117,8 @@ def _cases(program: legal.LegalProgram, indices: frozenset[str]) -> tuple[Mappin
 @dataclass
 class Walk:
     """One pass over a timeline. ``zero``: the case of sizes; ``fixed``: syncs that stand; ``insert``: note what is
-    missing in ``wanted``; ``demands``: steps that must be ready at the head of a loop's body (loop -> steps)."""
+    missing in ``wanted``; ``demands``: steps that must be ready at the head of a loop's body (loop -> steps);
+    ``assumed``: whether loops of an open number of trips, with their prologues, run."""
 
     facts: Facts
     zero: Mapping[str, bool]
@@ -113,6 +128,7 @@ class Walk:
     wanted: dict[str, Wanted] = field(default_factory=dict)
     unmet: dict[tuple[str, str], Unmet] = field(default_factory=dict)
     indices: dict[str, int] = field(default_factory=dict)
+    assumed: dict[str, bool] = field(default_factory=dict)
     quiet: bool = False
 
     def __post_init__(self) -> None:
@@ -133,15 +149,47 @@ class Walk:
     # -------------------------------------------------------------------------------------- structure
 
     def block(self, nodes: Sequence[Node], state: State, head: tuple[str, ...] = ()) -> State:
-        for at, node in enumerate(nodes):
-            for sync in self.fixed.get(node.place, ()):
-                state = apply(state, sync)
-            needs = self.needs(node, state)
-            if at == 0 and head:
-                needs = [*self.head_needs(head, state), *needs]
-            state = self.settle(node.place, state, needs)
-            state = self.node(node, state)
+        at = 0
+        while at < len(nodes):
+            first = head if at == 0 else ()
+            if loop := self.opens(nodes[at]):
+                end = next(n for n in range(at, len(nodes)) if nodes[n].place == loop) + 1
+                state = self.either(loop, nodes[at:end], state, first)
+                at = end
+                continue
+            state = self.step(nodes[at], state, first)
+            at += 1
         return state
+
+    def opens(self, node: Node) -> str:
+        """The loop of an open number of trips that begins with this node, its prologue or itself."""
+        if isinstance(node, Guard) and node.place.startswith(f"{node.loop}.pro"):
+            loop = next(each for each in legal.loops(self.facts.program.body) if each.id == node.loop)
+        elif isinstance(node, Repeat):
+            loop = node.loop
+        else:
+            return ""
+        return loop.id if loop.id not in self.assumed and self.facts.open(loop.trips) else ""
+
+    def either(self, loop: str, nodes: Sequence[Node], entering: State, head: tuple[str, ...]) -> State:
+        """The state behind a loop that runs or not."""
+        before, found = self.turned, []
+        for runs in (False, True):
+            self.turned, self.assumed[loop] = before, runs
+            found.append((self.block(nodes, entering, head), self.turned))
+        del self.assumed[loop]
+        (skipped, one), (run, other) = found
+        self.turned = {g: uses if other[g] == uses else None for g, uses in one.items()}
+        return join(skipped, run)
+
+    def step(self, node: Node, state: State, head: tuple[str, ...]) -> State:
+        for sync in self.fixed.get(node.place, ()):
+            state = apply(state, sync)
+        needs = self.needs(node, state)
+        if head:
+            needs = [*self.head_needs(head, state), *needs]
+        state = self.settle(node.place, state, needs)
+        return self.node(node, state)
 
     def node(self, node: Node, state: State) -> State:
         match node:
@@ -149,7 +197,7 @@ class Walk:
                 return self.issue(node, state)
             case Turn():
                 return self.turn(node, state)
-            case Guard():
+            case Guard() | When():
                 holds = self.truth(node)
                 if holds is False:
                     return state
@@ -160,12 +208,13 @@ class Walk:
 
     def repeat(self, node: Repeat, entering: State) -> State:
         trips = node.loop.trips
+        if (runs := self.assumed.get(node.loop.id)) is not None:
+            return self.left(node, self.any_number(node, entering) if runs else entering)
         if isinstance(trips, Int):
             return self.left(node, self.exactly(node, entering, trips.value))
         sizes = set(symbols(trips)) - self.facts.indices
         if not sizes:  # the number of trips rises with the indices that limit it
-            least = evaluate(trips, dict.fromkeys(symbols(trips), 0))
-            return self.left(node, self.any_number(node, entering) if least else entering)
+            return self.left(node, self.any_number(node, entering))
         known = [self.zero[n] for n in sizes if n in self.zero]
         if any(known):
             return self.left(node, entering)
@@ -201,13 +250,14 @@ class Walk:
         """Trip after trip. Once states recur, whole cycles of trips that decide no guard are left out."""
         last = count - 1 - max((g.ahead for g in self.facts.groups if g.loop == node.loop.id), default=0)
         seen: list[tuple[State, Mapping[str, int | None]]] = []
+        asked = any(isinstance(n, When) and node.loop.index in symbols(n.condition) for n in walk(node.body))
         at = 0
         while at < count:
             if MOST_TRIPS < at < last:
                 self.indices.pop(node.loop.index)
                 state, at, seen = self.any_number(node, state), last, []
             now = (state, self.turned)
-            if at < last and now in seen:
+            if at < last and now in seen and not asked:
                 cycle = len(seen) - seen.index(now)
                 at, seen = at + (last - at) // cycle * cycle, []
             seen.append(now)
@@ -218,14 +268,20 @@ class Walk:
     def trip(self, node: Repeat, state: State) -> State:
         return self.block(node.body, state, self.demands.get(node.loop.id, ()))
 
-    def truth(self, guard: Guard) -> bool | None:
-        """Does the guard hold, as far as the trip and the sizes are known?"""
+    def truth(self, guard: Guard | When) -> bool | None:
+        """Does the condition hold, as far as the trip and the sizes are known?"""
+        if isinstance(guard, Guard) and self.assumed.get(guard.loop) is False:
+            return False
         values = {**self.indices, **{name: 0 for name, zero in self.zero.items() if zero}}
         known = substitute(guard.condition, {name: Int(at) for name, at in values.items()})
         names = set(symbols(known))
         if not names:
             return bool(evaluate(known, {}))
+        if isinstance(guard, When):
+            return None
         first = isinstance(known, Bin) and known.op == "<" and known.a == Int(0)
+        if self.assumed.get(guard.loop):
+            return True if first else None
         sizes = names - self.facts.indices  # a limit by an index is never 0
         return True if first and all(self.zero.get(n) is False for n in sizes) else None
 
@@ -269,7 +325,7 @@ class Walk:
         if isinstance(node, Guard):
             if self.truth(node) is False:
                 return []
-            return [need for inner in node.body for need in self.needs(inner, state)]
+            return [need for n in walk(node.body) if isinstance(n, Issue) for need in self.needs(n, state)]
         if not isinstance(node, Issue):
             return []
         key = self.key(node)

@@ -18,7 +18,7 @@ from tidegate.ir import legal, tir
 from tidegate.plan.finish import assemble, is_copy, numbered, only_needed, touches, unordered
 from tidegate.plan.order import Facts, facts, make, missing, readers_of
 from tidegate.plan.plan import AsyncPlan, Sync, SyncKind
-from tidegate.plan.timeline import Ahead, Guard, Issue, Node, Repeat, after, groups, timeline, walk
+from tidegate.plan.timeline import Ahead, Guard, Issue, Node, Repeat, When, after, groups, timeline, walk
 from tidegate.target.target import Target
 
 
@@ -131,7 +131,7 @@ def _regular_commits(nodes: tuple[Node, ...], known: Facts) -> dict[str, Sync]:
     """One commit behind the fills of each turn, outside their guards, so that every path counts the same groups; and
     one behind copies that lead a body, so that the fills which run ahead are younger than they are."""
     out: dict[str, Sync] = {}
-    blocks = [nodes, *(n.body for n in walk(nodes) if isinstance(n, Repeat))]
+    blocks = [nodes, *(n.body for n in walk(nodes) if isinstance(n, (Repeat, When)))]
     for block in blocks:
         for at, node in enumerate(block):
             following = block[at + 1] if at + 1 < len(block) else None
@@ -148,7 +148,7 @@ def _regular_commits(nodes: tuple[Node, ...], known: Facts) -> dict[str, Sync]:
 
 
 def _copies(guard: Guard) -> bool:
-    return any(isinstance(n, Issue) and is_copy(n.step) for n in guard.body)
+    return any(isinstance(n, Issue) and is_copy(n.step) for n in walk(guard.body))
 
 
 def _turn(guard: Guard) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
@@ -9,11 +10,12 @@ from typing import Any
 
 from tidegate.errors import WrongArguments
 from tidegate.ir import tir
+from tidegate.ir.dtypes import I32, number
 from tidegate.ir.expr import Sym, evaluate
 
 HOST = "host"
 
-_TYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
+_TYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "int32": "i32"}
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ def describe(array: Any) -> Described:
 
 def _describe_interface(array: Any, interface: dict[str, Any]) -> Described:
     name = str(getattr(array, "dtype", interface["typestr"]))
-    known = {"<f4": "f32", "<f2": "f16"}.get(interface["typestr"])
+    known = {"<f4": "f32", "<f2": "f16", "<i4": "i32"}.get(interface["typestr"])
     shape, strides = tuple(interface["shape"]), interface.get("strides")
     size = int(interface["typestr"][2:])
     packed = tuple(size * prod(shape[axis + 1 :]) for axis in range(len(shape)))
@@ -73,6 +75,27 @@ def _describe_interface(array: Any, interface: dict[str, Any]) -> Described:
     return Described(
         known or _TYPES.get(name, name), shape, contiguous, interface["data"][0], "cuda:0", interface.get("stream") or 0
     )
+
+
+def packed(kernel: tir.Kernel, numbers: Sequence[Any]) -> tuple[int, ...]:
+    """The scalar arguments as the 32 bits that a launch takes; raises WrongArguments."""
+    if len(numbers) != len(kernel.arguments):
+        names = ", ".join(s.name for s in kernel.arguments) or "none"
+        raise WrongArguments(
+            kernel=kernel.name, what=f"{len(numbers)} numbers are given, the scalars are {names}",
+            advice="give one number for each",
+        )  # fmt: skip
+    bits = []
+    for scalar, given in zip(kernel.arguments, numbers, strict=True):
+        value = number(scalar.dtype, given)
+        if value is None:
+            kind = "a whole number of 32 bits" if scalar.dtype == I32 else "a number within the range of f32"
+            shown = repr(given) if isinstance(given, (int, float)) else f"a {type(given).__name__}"
+            raise WrongArguments(
+                kernel=kernel.name, what=f"{scalar.name} is {scalar.dtype}, got {shown}", advice=f"give {kind}"
+            )
+        bits.append(struct.unpack("<I", struct.pack("<i" if scalar.dtype == I32 else "<f", value))[0])
+    return tuple(bits)
 
 
 def bind(kernel: tir.Kernel, arrays: Sequence[Described]) -> Binding:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tidegate.errors import NoDriver
 from tidegate.ops.plain import bind_sizes
 from tidegate.runtime import device as devices
+from tidegate.runtime.arguments import packed
 from tidegate.runtime.compiled import Compiled, compile_program
 from tidegate.runtime.launch import Loaded, current_stream
 
@@ -36,11 +37,12 @@ class Prepared:
     device: int
 
 
-def call(kernel: Kernel, arrays: Sequence[Any], given: Mapping[str, Any]) -> None:
-    """Launches on the device of ``arrays``; ``given`` are constants, ``warps`` and ``plan``.
+def call(kernel: Kernel, arguments: Sequence[Any], given: Mapping[str, Any]) -> None:
+    """Launches on the device of the arrays among ``arguments``; ``given`` are constants, ``warps`` and ``plan``.
 
     torch tensors take a short way: one look-up by their dtypes, shapes, devices and alignment, then the launch.
     """
+    arrays, numbers = kernel.split(arguments) if kernel.signature.scalars else (arguments, ())
     key: list[Any] = [kernel.captured(), *given.items()]
     pointers, bits = [], 0
     try:
@@ -50,7 +52,7 @@ def call(kernel: Kernel, arrays: Sequence[Any], given: Mapping[str, Any]) -> Non
             bits |= pointer
             key += (a.dtype, a.shape, a.is_contiguous(), a.get_device())
     except AttributeError:
-        _compiled_for(kernel, arrays, given)(*arrays)
+        _compiled_for(kernel, arrays, given).loaded(*arrays, scalars=numbers)
         return
     key.append(bits % POINTER_ALIGN)
     found = kernel.prepared.get(tuple(key))
@@ -59,7 +61,8 @@ def call(kernel: Kernel, arrays: Sequence[Any], given: Mapping[str, Any]) -> Non
         binding = loaded.binding(arrays)
         found = kernel.prepared[tuple(key)] = Prepared(loaded, binding.grid, binding.sizes, _device_index(arrays))
     if found.grid:
-        found.loaded.launch(found.grid, (*pointers, *found.sizes), current_stream(found.device), found.device)
+        scalars = packed(found.loaded.kernel, numbers) if numbers else ()
+        found.loaded.launch(found.grid, (*pointers, *found.sizes, *scalars), current_stream(found.device), found.device)
 
 
 def _compiled_for(kernel: Kernel, arrays: Sequence[Any], given: Mapping[str, Any]) -> Compiled:

@@ -12,7 +12,7 @@ from typing import Any
 from tidegate.errors import LaunchRefused, NoDriver
 from tidegate.ir import tir
 from tidegate.runtime import driver
-from tidegate.runtime.arguments import Binding, Described, bind, describe
+from tidegate.runtime.arguments import Binding, Described, bind, describe, packed
 from tidegate.runtime.compile import Cubin
 from tidegate.runtime.device import Device, available
 
@@ -24,7 +24,8 @@ MOST_BINDINGS = 1024
 
 
 class Loaded:
-    """A kernel on the device: call it with one array per parameter, in order. Sizes follow from the arrays' shapes.
+    """A kernel on the device: call it with one array per parameter, in order, and the numbers of its scalar arguments
+    as ``scalars``. Sizes follow from the arrays' shapes.
 
     torch tensors and arrays with __cuda_array_interface__ are used where they are, on the caller's current stream (the
     call returns before the kernel has run). NumPy arrays are copied to the device; outputs are copied back, and the
@@ -41,18 +42,19 @@ class Loaded:
         self._lock = threading.Lock()
         self._local = threading.local()
 
-    def __call__(self, *arrays: Any) -> None:
+    def __call__(self, *arrays: Any, scalars: Sequence[Any] = ()) -> None:
         torch = sys.modules.get("torch")
+        values = packed(self.kernel, scalars)
         if torch is not None and arrays and isinstance(arrays[0], torch.Tensor):
-            self._on_tensors(torch, arrays)
+            self._on_tensors(torch, arrays, values)
         elif arrays and hasattr(arrays[0], "__cuda_array_interface__"):
-            self._on_device_arrays(arrays)
+            self._on_device_arrays(arrays, values)
         else:
-            self._on_numpy(arrays)
+            self._on_numpy(arrays, values)
 
     # ------------------------------------------------------------------------------------------ kinds of arrays
 
-    def _on_tensors(self, torch: Any, arrays: Sequence[Any]) -> None:
+    def _on_tensors(self, torch: Any, arrays: Sequence[Any], scalars: tuple[int, ...]) -> None:
         key: list[Any] = []
         pointers, bits, index = [], 0, arrays[0].get_device()
         try:
@@ -67,23 +69,23 @@ class Loaded:
         if binding is None or bits & binding.unaligned:
             binding = self._bind(tuple(key), [describe(a) for a in arrays])
         if binding.grid:
-            self.launch(binding.grid, (*pointers, *binding.sizes), current_stream(index), index)
+            self.launch(binding.grid, (*pointers, *binding.sizes, *scalars), current_stream(index), index)
 
-    def _on_device_arrays(self, arrays: Sequence[Any]) -> None:
+    def _on_device_arrays(self, arrays: Sequence[Any], scalars: tuple[int, ...]) -> None:
         described = [describe(a) for a in arrays]
         binding = self._bind((), described)
         stream = next((d.stream for d in described if d.stream), 0)
         if binding.grid:
-            self.launch(binding.grid, [*(d.pointer for d in described), *binding.sizes], stream, 0)
+            self.launch(binding.grid, [*(d.pointer for d in described), *binding.sizes, *scalars], stream, 0)
 
-    def _on_numpy(self, arrays: Sequence[Any]) -> None:
+    def _on_numpy(self, arrays: Sequence[Any], scalars: tuple[int, ...]) -> None:
         described = [describe(a) for a in arrays]
         binding = self._bind((), described)
         if binding.grid:
             with driver.current(0):
-                self._with_copies(arrays, binding)
+                self._with_copies(arrays, binding, scalars)
 
-    def _with_copies(self, arrays: Sequence[Any], binding: Binding) -> None:
+    def _with_copies(self, arrays: Sequence[Any], binding: Binding, scalars: tuple[int, ...]) -> None:
         import numpy as np
 
         name = self.kernel.name
@@ -93,7 +95,7 @@ class Loaded:
                 host = np.ascontiguousarray(array)
                 held.append(driver.allocate(name, host.nbytes))
                 driver.to_device(name, held[-1], host.ctypes.data, host.nbytes)
-            self.launch(binding.grid, [*(memory.value for memory in held), *binding.sizes], 0, 0)
+            self.launch(binding.grid, [*(memory.value for memory in held), *binding.sizes, *scalars], 0, 0)
             driver.synchronize(name)
             for param, array, memory in zip(self.kernel.params, arrays, held, strict=True):
                 if param.output:
@@ -126,15 +128,15 @@ class Loaded:
     # ------------------------------------------------------------------------------------------ launching
 
     def launch(self, grid: int, values: Sequence[int], stream: int, index: int) -> None:
-        """Starts ``grid`` CTAs. ``values``: a device address per parameter, then the run-time sizes; nothing is
-        checked. ``stream`` is a CUstream as a number, of device ``index``."""
+        """Starts ``grid`` CTAs. ``values``: a device address per parameter, then the run-time sizes, then the
+        bits of the scalar arguments; nothing is checked. ``stream`` is a CUstream as a number, of device ``index``."""
         try:
             start, threads, smem = self._functions[index]
             slots, address, _ = self._local.slots
         except (KeyError, AttributeError):
             start, threads, smem = self._function(index)
             slots, address, _ = self._local.slots = self._slots()
-        # An int32 argument is the low half of its 8-byte slot.
+        # An argument of 32 bits is the low half of its 8-byte slot.
         slots[:] = values
         status = start(grid, 1, 1, threads, 1, 1, smem, ctypes.c_void_p(stream), address, None)
         if status:
@@ -146,6 +148,7 @@ class Loaded:
     def _slots(self) -> tuple[Any, ctypes.c_void_p, Any]:
         """A thread's argument values, and the address of the array of their addresses, which must stay alive."""
         count = len(self.kernel.params) + sum(d.value is None for d in self.kernel.dims)
+        count += len(self.kernel.arguments)
         slots = (ctypes.c_uint64 * count)()
         first = ctypes.addressof(slots)
         pointers = (ctypes.c_void_p * count)(*(first + 8 * i for i in range(count)))

@@ -132,7 +132,7 @@ def sanitize(
     device = usable_device()
     command = find_sanitizer() if tools else ""
     text = emit(kernel)
-    sizes, _ = bind(kernel, arrays)
+    sizes, _, _ = bind(kernel, arrays)
     with tempfile.TemporaryDirectory(prefix="tidegate-") as directory:
         place = Path(directory)
         code = cubin(traced(text), device.arch, f"{kernel.name}.cu").code

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
 from tidegate.ir import tir
+from tidegate.ir.expr import symbols
+from tidegate.ir.spec import expressions
 from tidegate.simulate.access import CELL_TYPES, GlobalAccess, Place, locate
 from tidegate.simulate.arguments import shape_of
 from tidegate.simulate.report import Kind, Reports, first_run
@@ -30,6 +32,7 @@ class Tensors:
         self._reports = reports
         self._params: dict[str, tir.Param] = {p.name: p for p in kernel.params}
         self.shapes: dict[str, tuple[int, ...]] = {p.name: shape_of(p, sizes) for p in kernel.params}
+        self._partial = frozenset(_partial(kernel.body, frozenset(s.name for s in kernel.scalars), False))
         self._cells: dict[str, np.ndarray] = {}
         self._writer: dict[str, np.ndarray] = {}
         kind = CELL_TYPES[cell]
@@ -69,17 +72,20 @@ class Tensors:
         self._cells[name][at] = values.reshape(*flat.shape, -1)[valid]
         writer[at] = self._reports.cta
 
-    def outputs(self) -> dict[str, np.ndarray]:
-        """The output arrays; reports elements that nothing wrote."""
+    def outputs(self, given: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The output arrays; reports elements that nothing wrote, but where stores depend on what a run reads: they are
+        those of ``given``."""
         out = {}
         for name, writer in self._writer.items():
             shape = self.shapes[name]
             left = np.flatnonzero(writer[:-1] == NOBODY)
-            if len(left):
+            if len(left) and name not in self._partial:
                 first = tuple(int(i) for i in np.unravel_index(left[0], shape))
                 self._reports.never_written(name, len(left), first)
             cells = np.ascontiguousarray(self._cells[name][:-1])
             out[name] = cells.reshape(-1).view(self._params[name].dtype.numpy).reshape(shape)
+            if name in self._partial and name in given:
+                out[name].reshape(-1)[left] = given[name].reshape(-1)[left]
         return out
 
     def _valid(self, step: Step, access: GlobalAccess, place: Place, threads: np.ndarray) -> np.ndarray:
@@ -122,3 +128,13 @@ class Tensors:
         self._reports.add(
             kind, step.stmt, thread=int(threads[row]), buffer=access.param.name, bytes=span, detail=detail
         )
+
+
+def _partial(body: tuple[tir.Stmt, ...], scalars: frozenset[str], inside: bool) -> Iterator[str]:
+    """The outputs of which conditions, or integers that a run reads, say what is written."""
+    for stmt in body:
+        decided = any(n in scalars for e in expressions(stmt) for n in symbols(e))
+        if isinstance(stmt, (tir.For, tir.If, tir.InRole)):
+            yield from _partial(stmt.body, scalars, inside or decided or isinstance(stmt, tir.If))
+        elif isinstance(stmt, (tir.StGlobal, tir.TmaStore)) and (inside or decided):
+            yield stmt.dst.tensor
