@@ -9,7 +9,7 @@ sign on the whole interval; what stays undecided raises :class:`Undecided`, neve
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from math import gcd, inf
 
@@ -30,9 +30,6 @@ class Interval:
     @property
     def exact(self) -> int | None:
         return int(self.low) if self.low == self.high else None
-
-    def plus(self, number: int) -> Interval:
-        return Interval(self.low + number, self.high + number)
 
     def __and__(self, other: Interval) -> Interval:
         return Interval(max(self.low, other.low), min(self.high, other.high))
@@ -342,11 +339,12 @@ def _range(e: ex.Expr, at: Interval) -> tuple[str, float, float]:
 
 @dataclass(frozen=True)
 class Env:
-    """Atoms and indices at one point of the run. ``period``: the modulus of residues."""
+    """Atoms and indices at one point of the run. ``period``: the modulus of residues; ``memo``: bounds worked out."""
 
     atoms: Mapping[Atom, Interval]
     places: Mapping[str, Place]
     period: int = 1
+    memo: dict[tuple[object, ...], Interval] = field(default_factory=dict, compare=False, repr=False)
 
     def at(self, name: str, place: Place) -> Env:
         return Env(self.atoms, {**self.places, name: place}, self.period)

@@ -148,7 +148,7 @@ class Explorer:
         places = [list(self._places(axis)) for axis in self.used_grid]
         # Exact small values let conditions before a loop agree with its trip count. Without them loops still try every
         # small count, for each state: coarser, but no less sound.
-        for times, more in ((3, 2), (1, 1)):
+        for times, more in ((2, 2) if self.kernel.scalars else (3, 2), (1, 1)):
             values = []
             for atom in self.atoms:
                 small = times * self.distance.get(atom, 0) + more
@@ -239,7 +239,7 @@ class Explorer:
                 states = self._loop(stmt, states, env)
             elif isinstance(stmt, tir.If):
                 inside, others = self._decided(stmt.condition, states, env)
-                states = self._distinct([*self._block(stmt.body, inside, env), *others])
+                states = [*self._block(stmt.body, inside, env), *others]
             else:
                 if self.observe is not None and states:
                     self.observe(states[0], stmt, env, self.machine.everyone)
@@ -306,7 +306,8 @@ class Explorer:
         if trips.high < 0:
             out += states
         if trips.high >= edge:
-            out += self._any(loop, self._taking(length, Interval(edge, inf), states, env), env, start, end)
+            some = self._taking(length, Interval(edge, inf), states, env) if trips.low < edge else states
+            out += self._any(loop, some, env, start, end)
         return out
 
     def _taking(self, form: Linear, at: Interval, states: list[State], env: Env) -> list[State]:

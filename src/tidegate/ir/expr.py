@@ -101,7 +101,19 @@ def binary(op: str, a: Expr | int, b: Expr | int) -> Expr:
         return b
     if op == "*" and Int(0) in (a, b):
         return Int(0)
-    return Bin(op, a, b)
+    return _joined(op, a, b) or Bin(op, a, b)
+
+
+def _joined(op: str, a: Expr, b: Expr) -> Expr | None:
+    """One operation for two of which the constants join: (x + 2) - 1, (x * 16) / 8."""
+    if not isinstance(a, Bin) or not isinstance(a.b, Int) or not isinstance(b, Int):
+        return None
+    if op in ("+", "-") and a.op in ("+", "-"):
+        total = (a.b.value if a.op == "+" else -a.b.value) + (b.value if op == "+" else -b.value)
+        return binary("+", a.a, total) if total >= 0 else binary("-", a.a, -total)
+    if op == "/" and a.op == "*" and b.value > 0 and a.b.value % b.value == 0:
+        return binary("*", a.a, a.b.value // b.value)
+    return None
 
 
 def add(a: Expr | int, b: Expr | int) -> Expr:
