@@ -106,9 +106,8 @@ class Word:
 
 
 class Numbers:
-    """The words and forms of a kernel, and how knowledge of them grows. ``concrete`` gives the elements of inputs where a
-    run at given numbers is replayed: then nothing is unknown. ``limit``: conditions compare forms with smaller numbers.
-    """
+    """The words and forms of a kernel, and how knowledge of them grows. ``concrete`` gives the elements of inputs where
+    a run at given numbers is replayed: then nothing is unknown. ``limit``: conditions compare with smaller numbers."""
 
     def __init__(
         self, kernel: tir.Kernel, reader: Reader, limit: int, concrete: Callable[[str, tuple[int, ...]], int] | None
@@ -218,9 +217,9 @@ class Numbers:
         if found.within.exact is not None or not known.facts:
             return found
         exact = tuple((n, p.value.exact) for n, p in env.places.items() if p.value.exact is not None)
-        mine, sign, const = self._here(form, exact)  # type: ignore[arg-type]
+        mine, sign, const = self._here(form, exact)
         for fact, at in known.facts:
-            theirs, turn, shift = self._here(fact, exact)  # type: ignore[arg-type]
+            theirs, turn, shift = self._here(fact, exact)
             if mine == theirs and self._forms[mine].terms:
                 found = found & at.moved(turn, -shift * turn).moved(sign, const)
         return found

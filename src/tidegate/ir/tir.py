@@ -1,8 +1,9 @@
 """TIR: the explicit program of one CTA. Every byte, thread, copy, wait and barrier is written out; nothing is implied.
 
 A kernel declares its sizes, parameters, scalars, layouts, shared buffers, barriers, cursors, registers and roles; its
-body is a sequence of statements. An instruction works on whole tiles: its register layout says what each thread does, so the
-text stays short while the access of every thread is exact. All control flow is uniform over the CTA (or the role).
+body is a sequence of statements. An instruction works on whole tiles: its register layout says what each thread does,
+so the text stays short while the access of every thread is exact. All control flow is uniform over the CTA (or the
+role).
 
 Each instruction class states, as class keywords, what every pass needs to know of it: which fields it reads and
 writes, through which proxy, and how it completes. A class that leaves one out fails at import. ``syntax`` is its line

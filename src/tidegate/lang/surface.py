@@ -89,8 +89,8 @@ def tiles(extent: str | int | Any, size: int, until: Any = None) -> Any:
 
     ``until=tg.end(m)``: only those that begin before the end of the tile ``m`` (causal attention).
 
-    ``extent`` is a dimension's name, a number or, in a loop, any integer. The last tile may reach beyond: its reads give
-    zero there and its writes are dropped.
+    ``extent`` is a dimension's name, a number or, in a loop, any integer. The last tile may reach beyond: its reads
+    give zero there and its writes are dropped.
     """
     _kernel_only("tiles")
 
