@@ -106,6 +106,7 @@ class Explorer:
         forms: list[Linear] = []
         self.distance: dict[Term, int] = {}  # per index and atom: the largest distance that something looks at
         self.compared: list[int] = []  # numbers that forms are compared with
+        tests: list[tuple[control.Test, int]] = []
         for stmt in tir.walk(self.kernel.body):
             if isinstance(stmt, tir.For):
                 start, end = self.reader.linear(stmt.start), self.reader.linear(stmt.stop)
@@ -119,8 +120,10 @@ class Explorer:
                     distance = min(_distances(test.value, ends), default=0)
                     for term, c in test.value.terms:
                         self._look(control.atoms(single(term)), -(-distance // abs(c)))
+                    tests.append((test, distance))
             elif isinstance(stmt, tir.LdScalar) and self.given is not None:
                 forms += [self.reader.linear(e) for e in stmt.src.origin]
+        self.near = self._closest(ends, tests) if self.kernel.scalars else {}
         # An atom that ends a loop is looked at as closely as the loop's index.
         for name, end in ends.items():
             self._look(control.atoms(end), self.distance.get(Index(name), 0))
@@ -130,6 +133,27 @@ class Explorer:
         self.atoms = list(dict.fromkeys(a for a in found if isinstance(a, Atom)))
         self.period = lcm(*(m for form in forms for m in control.moduli(form)), 1)
 
+    def _closest(self, ends: Mapping[str, Linear], tests: list[tuple[control.Test, int]]) -> dict[str, tuple[int, int]]:
+        """The fewest first and last values of each loop's index that have to be told apart: runs that split at what
+        inputs hold are many, and what a test leaves undecided they explore both ways."""
+        found: dict[str, tuple[int, int]] = {}
+        for loop in (s for s in tir.walk(self.kernel.body) if isinstance(s, tir.For)):
+            start, end = self.reader.linear(loop.start), ends[loop.index]
+            head = tail = max(abs(start.const), *(control.constants(end) if end.terms else (0,)))
+            for test, distance in tests:
+                c = test.value.coefficient(Index(loop.index))
+                if not c:
+                    continue
+                rest = test.value.plus(single(Index(loop.index)), -c)
+                least, exact = -(-distance // abs(c)), int(test.op != ">=")
+                if rest.terms:  # compared with the end, or with something else
+                    tail = max(tail, least + exact - (1 - exact))
+                if not rest.terms or rest.plus(end, c).terms:
+                    head = max(head, least + exact)
+            # What was found out ahead of the first trips is asked while they are told apart.
+            found[loop.index] = (min(max(head, tail, 1), MAX_DISTANCE), min(max(tail, 0), MAX_DISTANCE))
+        return found
+
     def _look(self, terms: Iterable[Term], distance: int) -> None:
         for term in terms:
             self.distance[term] = max(self.distance.get(term, 0), distance)
@@ -137,7 +161,7 @@ class Explorer:
     def _edges(self, name: str) -> tuple[int, int]:
         """How many first and last values of an index are told apart."""
         distance = min(self.distance.get(Index(name), 0), MAX_DISTANCE)
-        return distance + 1, distance + 1
+        return self.near.get(name, (distance + 1, distance + 1))
 
     def cases(self) -> list[Case]:
         """All combinations that a check has to replay; raises :class:`Exhausted` when there are too many."""
@@ -280,7 +304,8 @@ class Explorer:
             start, end = map(self.reader.linear, bounds)
             start = env.resolve(start)
             trips = self.unknown.interval(end.plus(start, -1), state.knowledge, env)
-            alike.setdefault((start, end, trips), []).append(state)
+            if trips.low <= trips.high:
+                alike.setdefault((start, end, trips), []).append(state)
         out: list[State] = []
         for (start, end, trips), some in alike.items():
             out += self._run(loop, some, env, start, end, trips)
