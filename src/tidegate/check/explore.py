@@ -41,6 +41,9 @@ from tidegate.ir.text import print_stmt
 MAX_STEPS = 200_000
 """Statements executed in one check."""
 
+MAX_SPLIT_STEPS = 80_000
+"""The same where runs split at what inputs hold, which takes longer per statement."""
+
 MAX_CASES = 1024
 """Combinations of small and large values of the sizes."""
 
@@ -163,6 +166,20 @@ class Explorer:
         distance = min(self.distance.get(Index(name), 0), MAX_DISTANCE)
         return self.near.get(name, (distance + 1, distance + 1))
 
+    def everything(self) -> Case:
+        """One case for all sizes and CTAs: runs split where a condition depends on them."""
+        running = {t for axis in self.kernel.grid for t in _alone(self.reader.linear(axis.extent))}
+        atoms = {a: Interval(int(a in running), inf) for a in self.atoms}
+        grid = {}
+        for axis in self.used_grid:
+            end = self.reader.linear(axis.extent)
+            last = inf if end.terms else end.const
+            value, left = Interval(0, last - 1), Interval(1, last)
+            if axis.name in self.indices:
+                value = exactly(self.indices[axis.name])
+            grid[axis.name] = Place(value, left, 0 if self.period == 1 else None, end)
+        return Case(atoms, grid)
+
     def cases(self) -> list[Case]:
         """All combinations that a check has to replay; raises :class:`Exhausted` when there are too many."""
         farthest = max((self.distance.get(a, 0) for a in self.atoms), default=0)
@@ -267,6 +284,11 @@ class Explorer:
             else:
                 if self.observe is not None and states:
                     self.observe(states[0], stmt, env, self.machine.everyone)
+                if isinstance(stmt, tir.LdScalar):
+                    for state in states:
+                        state.knowledge = self.unknown.load(stmt, state.knowledge, env)
+                if not self.machine.sees(stmt):
+                    continue
                 at: At = tuple((name, place.value.exact) for name, place in env.places.items())
                 self._count(len(states))
                 for state in states:
@@ -274,8 +296,6 @@ class Explorer:
                         if isinstance(stmt, tir.BarSync) and len(stmt.warps) < self.kernel.warps:
                             raise Undecided(f"{print_stmt(stmt)} holds up some warps only; all are replayed together")
                         raise Fault("deadlock", stmt, at, state=state, group=self.machine.everyone)
-                    if isinstance(stmt, tir.LdScalar):
-                        state.knowledge = self.unknown.load(stmt, state.knowledge, env)
         return states
 
     def _decided(self, condition: Expr, states: list[State], env: Env) -> tuple[list[State], list[State]]:
@@ -293,8 +313,9 @@ class Explorer:
 
     def _count(self, steps: int) -> None:
         self.steps += steps
-        if self.steps > MAX_STEPS:
-            raise Exhausted(f"more than {MAX_STEPS} steps without reaching a fixed point")
+        most = MAX_SPLIT_STEPS if self.unknown.split else MAX_STEPS
+        if self.steps > most:
+            raise Exhausted(f"more than {most} steps without reaching a fixed point")
 
     def _loop(self, loop: tir.For, states: list[State], env: Env) -> list[State]:
         """States with one start, end and number of trips go through the loop together."""

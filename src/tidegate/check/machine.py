@@ -58,6 +58,10 @@ class Machine:
     def key(self, state: State) -> bytes:
         return self.canonical.key(state)
 
+    def sees(self, stmt: tir.Stmt) -> bool:
+        """Does executing this change a state?"""
+        return bool(self.registers) or type(stmt) in HANDLERS
+
     def step(self, state: State, stmt: tir.Stmt, at: At, group: Group | None = None) -> bool:
         """Executes one instruction in place; False when it has to wait."""
         handler = HANDLERS.get(type(stmt))
