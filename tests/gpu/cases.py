@@ -79,10 +79,18 @@ def cases() -> Iterator[Case]:
             yield Case("attention_small", "attention", sizes, (("GROUP", 2), ("D", width), ("warps", warps)))
     yield gemm("gemm_v2", 192, 96, 160, BM=96, BN=48, BK=32, STAGES=3, warps=4)
     yield gemm("gemm_v2", 192, 96, 160, BM=16, BN=8, BK=16, STAGES=5, warps=8)
+    for plan in ("in_order", "multistage"):
+        for stages in (1, 2, 4):
+            more = (("plan", plan), ("STAGES", stages))
+            for steps, width in ((1000, 128), (70, 40), (0, 64)):
+                yield Case("scan_blocks", "scan_blocks", (("B", 9), ("T", steps), ("D", width)), more)
+            for heads, width in ((16, 128), (5, 64)):
+                sizes = (("B", 9), ("HK", 2), ("G", heads), ("P", 20), ("N", 8))
+                yield Case("sparse_decode", "sparse_decode", sizes, (*more, ("D", width)))
 
 
-def inputs(program: Any, sizes: dict[str, int], seed: int = 0) -> dict[str, np.ndarray]:
-    """Random arrays by parameter name; outputs hold NaN so that an element left unwritten shows."""
+def inputs(program: Any, sizes: dict[str, int], seed: int = 0) -> dict[str, Any]:
+    """Random arguments by parameter name, in order; outputs hold NaN so that an element left unwritten shows."""
     from tidegate.ir.expr import evaluate
 
     rng = np.random.default_rng(seed)
@@ -90,5 +98,13 @@ def inputs(program: Any, sizes: dict[str, int], seed: int = 0) -> dict[str, np.n
     for tensor in program.tensors:
         shape = tuple(evaluate(e, sizes) for e in tensor.shape)
         values = np.full(shape, np.nan) if tensor.output else rng.standard_normal(shape)
+        if not tensor.dtype.floating:
+            values = lengths(*shape) if tensor.name == "lengths" else rng.integers(-1, sizes["P"] + 1, shape)
         out[tensor.name] = values.astype(tensor.dtype.numpy)
-    return out
+    out.update({s.name: -0.1 for s in program.scalars})
+    return {name: out[name] for name in program.order}
+
+
+def lengths(count: int) -> np.ndarray:
+    """0, 1, a block, a few blocks and a ragged one, more than there is."""
+    return np.array([0, 1, 32, 64, 65, 200, 447, 512, 5000])[:count]

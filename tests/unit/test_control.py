@@ -105,7 +105,9 @@ def triangle_numpy(x: np.ndarray, lower: int, y: np.ndarray) -> None:
 
 
 @tg.kernel(warps=2)
-def nested(x: tg.Tensor["B", "N", 8, 32, "f32"], count: tg.Tensor["B", "i32"], y: tg.Out["C", 8, 32, "f32"], *, STAGES=2):
+def nested(
+    x: tg.Tensor["B", "N", 8, 32, "f32"], count: tg.Tensor["B", "i32"], y: tg.Out["C", 8, 32, "f32"], *, STAGES=2
+):
     """Loops of a number of trips inside another loop, values exchanged in a branch, a condition of a remainder."""
     for c in tg.grid(tg.range("C")):
         p = tg.zeros((8, 32))
@@ -412,7 +414,11 @@ body {{
         ("ld_scalar n <- t[=0 < N, =i < N]\nsplat q <- n + i", ""),
         ("splat r <- a", ""),
         ("if i < 3 || !i {\n}", None),
-        ("if i < 3 {\nld_scalar n <- t[=0 < N, =0 < N]\n}\nif 3 <= i {\nld_scalar n <- t[=0 < N, =1 < N]\n}\nsplat q <- n", ""),
+        (
+            "if i < 3 {\nld_scalar n <- t[=0 < N, =0 < N]\n}\nif 3 <= i {\nld_scalar n <- t[=0 < N, =1 < N]\n}\n"
+            "splat q <- n",
+            "",
+        ),
         ("if i < 3 {\nld_scalar n <- t[=0 < N, =0 < N]\n}\nsplat q <- n", "nothing before has surely written it"),
         ("splat q <- n", "nothing before has surely written it"),
         ("ld_scalar n <- t[=m < N, =0 < N]", "nothing before has surely written it"),

@@ -189,6 +189,7 @@ class _Words:
         self.file = program.file
         self.steps = {s.id: s for s in legal.steps(program.body)}
         self.loops = {loop.id: loop for loop in legal.loops(program.body)}
+        self.conditions = {n.id: n for n in legal.walk(program.body) if isinstance(n, legal.If)}
 
     def line(self, number: int) -> Line:
         return Line(number, linecache.getline(self.file, number).strip())
@@ -205,6 +206,8 @@ class _Words:
             return f"before {print_stmt(step.instr).split()[0]} ({place}) of line {step.span.line}"
         if loop := self.loops.get(place):
             return f"before the loop of line {loop.span.line}"
+        if condition := self.conditions.get(place):
+            return f"before the condition of line {condition.span.line}"
         head, slash, rest = place.partition("/")
         if slash:
             return f"{self.where(head)}, {'behind its last copy' if rest == 'turn' else self.where(rest)}"
