@@ -170,7 +170,7 @@ class Explorer:
         """One case for all sizes and CTAs: runs split where a condition depends on them."""
         running = {t for axis in self.kernel.grid for t in _alone(self.reader.linear(axis.extent))}
         atoms = {a: Interval(int(a in running), inf) for a in self.atoms}
-        grid = {}
+        grid: dict[str, Place] = {}
         for axis in self.used_grid:
             end = self.reader.linear(axis.extent)
             last = inf if end.terms else end.const

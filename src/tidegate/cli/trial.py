@@ -146,8 +146,8 @@ def _uses(program: hir.Program) -> Iterator[tuple[Expr, int, int]]:
             loads = [op for op in hir.walk(node.body) if isinstance(op, hir.Load)]
             stages = max([1, *(op.stages for op in loads)])
             yield node.extent, node.size, stages
-            for axis in (a for op in loads for a in op.window.axes if a.index == node.index):
-                yield axis.extent, axis.size, stages  # where the extent is a number that is read
+            for part in (a for op in loads for a in op.window.axes if a.index == node.index):
+                yield part.extent, part.size, stages  # where the loop's extent is a number that is read
 
 
 def draw(compiled: Compiled, own: Any, sizes: Mapping[str, int], seed: int) -> dict[str, Any]:
