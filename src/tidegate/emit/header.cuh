@@ -66,6 +66,43 @@ __device__ __forceinline__ void cp_async_16_zfill(u32 dst, const void* src, int 
 }
 
 // Closes the group of this thread's copies since the last commit.
+// The same if `on` holds.
+__device__ __forceinline__ void cp_async_4_if(int on, u32 dst, const void* src) {
+  asm volatile(
+      "{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %0, 0;\n\t"
+      "@p cp.async.ca.shared.global [%1], [%2], 4;\n\t}" ::"r"(on), "r"(dst), "l"(src) : "memory");
+}
+
+__device__ __forceinline__ void cp_async_4_zfill_if(int on, u32 dst, const void* src, int size) {
+  asm volatile(
+      "{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %0, 0;\n\t"
+      "@p cp.async.ca.shared.global [%1], [%2], 4, %3;\n\t}" ::"r"(on), "r"(dst), "l"(src), "r"(size) : "memory");
+}
+
+__device__ __forceinline__ void cp_async_8_if(int on, u32 dst, const void* src) {
+  asm volatile(
+      "{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %0, 0;\n\t"
+      "@p cp.async.ca.shared.global [%1], [%2], 8;\n\t}" ::"r"(on), "r"(dst), "l"(src) : "memory");
+}
+
+__device__ __forceinline__ void cp_async_8_zfill_if(int on, u32 dst, const void* src, int size) {
+  asm volatile(
+      "{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %0, 0;\n\t"
+      "@p cp.async.ca.shared.global [%1], [%2], 8, %3;\n\t}" ::"r"(on), "r"(dst), "l"(src), "r"(size) : "memory");
+}
+
+__device__ __forceinline__ void cp_async_16_if(int on, u32 dst, const void* src) {
+  asm volatile(
+      "{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %0, 0;\n\t"
+      "@p cp.async.cg.shared.global.L2::128B [%1], [%2], 16;\n\t}" ::"r"(on), "r"(dst), "l"(src) : "memory");
+}
+
+__device__ __forceinline__ void cp_async_16_zfill_if(int on, u32 dst, const void* src, int size) {
+  asm volatile(
+      "{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %0, 0;\n\t"
+      "@p cp.async.cg.shared.global.L2::128B [%1], [%2], 16, %3;\n\t}" ::"r"(on), "r"(dst), "l"(src), "r"(size) : "memory");
+}
+
 __device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
 // Waits until at most `newest` of this thread's groups are incomplete.

@@ -17,7 +17,9 @@ from tidegate.ir.layout import Layout, byte_offsets, coordinates
 Forms = Mapping[str, Affine]
 
 
-def emit_cp_async(cx: Context, s: tir.CpAsync) -> list[str]:
+def emit_cp_async(cx: Context, s: tir.CpAsync, on: str = "") -> list[str]:
+    """``on``: a condition, if the copy has one; it goes into the instruction, so that the compiler may place copies
+    between the statements around them, which it could not across a branch."""
     layout = cx.layouts[s.layout]
     size = cx.kernel.buffer(s.dst.buffer).dtype.size
     group = s.bytes // size
@@ -25,17 +27,18 @@ def emit_cp_async(cx: Context, s: tir.CpAsync) -> list[str]:
     _check_contiguous(cx, s.dst, layout, part)
     far = global_access(cx, s.src, layout, part.coords, group, s.layout)
     near = shared_access(cx, s.dst, (*layout.lane, *layout.warp), part.coords, s.layout)
-    full = f"cp_async_{s.bytes}"
+    call = f"cp_async_{s.bytes}"
+    plain, zfill = (f"{call}_if({on}, ", f"{call}_zfill_if({on}, ") if on else (f"{call}(", f"{call}_zfill(")
 
     def copy(forms: Forms) -> list[str]:
         dst, src = near.address(forms), far.pointer(forms)
         if not far.bounded:
-            return [f"{full}({dst}, {src});"]
+            return [f"{plain}{dst}, {src});"]
         if far.whole or far.last not in far.bounded:
-            return [f"{full}_zfill({dst}, {src}, {far.inside(forms)} ? {s.bytes} : 0);"]
+            return [f"{zfill}{dst}, {src}, {far.inside(forms)} ? {s.bytes} : 0);"]
         left = f"bytes_inside<{s.bytes}>((i64(left_{far.last}) - {factor(str(forms[f'c{far.last}']))}) * {size})"
         rows = far.inside(forms, far.rows)
-        return [f"{full}_zfill({dst}, {src}, {f'{rows} ? {left} : 0' if rows else left});"]
+        return [f"{zfill}{dst}, {src}, {f'{rows} ? {left} : 0' if rows else left});"]
 
     lines = cx.unrolled({**far.values, **near.values}, copy)
     return active(layout, scoped([*far.setup, *near.setup], lines))
