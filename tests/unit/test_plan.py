@@ -82,6 +82,12 @@ def test_sharing_bytes_costs_a_sync_that_the_plan_shows() -> None:
     assert len(apart.plan.syncs) == len(shared.plan.syncs) - 1
 
 
+@pytest.mark.parametrize("producer", ["in_order", "multistage"])
+def test_elements_wider_than_the_narrowest_access_are_met_in_all_their_bytes(producer: str) -> None:
+    verdict = scheduled.two_widths.compile(target="sm_80", plan=producer, multiples={"M": 2}).check()
+    assert verdict.safe, verdict.text()
+
+
 # ------------------------------------------------------------------------------------------ files
 
 
