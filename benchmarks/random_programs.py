@@ -1,10 +1,10 @@
 """Random scheduled programs through the whole way, each rule counted: ``python benchmarks/random_programs.py 10000``.
 
-Of every program: it compiles by both producers with and without sharing of bytes, or is refused with a code; the kernel is
-legal TIR; the checker calls it safe; the simulator, under every completion policy, agrees with the plain program within
-its rounding bound and meets no fault; the saved plan is the plan. Of every ``--sample``-th program (4 by default, 1: of
-all) also: without any one of its syncs the checker objects, and its plan with a sync less, or a wait for a group less, is
-rejected.
+Of every program: it compiles by both producers with and without sharing of bytes, or is refused with a code; the kernel
+is legal TIR; the checker calls it safe; the simulator, under every completion policy, agrees with the plain program
+within its rounding bound and meets no fault; the saved plan is the plan. Of every ``--sample``-th program (default 4,
+1: of all) also: without any one of its syncs the checker objects, and its plan with a sync less, or with a wait for a
+group less, is rejected.
 
 ``--seed`` starts the sequence, ``--jobs`` spreads it over processes, ``--seconds`` ends it early, ``--show`` prints
 programs that break a rule. The exit status is 1 if one does.

@@ -87,8 +87,8 @@ def data(program: RandomProgram, compiled: Compiled, seed: int) -> list[np.ndarr
 def judge(
     program: RandomProgram, seed: int = 0, variants: tuple[tuple[str, bool], ...] = VARIANTS, broken: bool = True
 ) -> Outcome:
-    """Everything that must hold; every rule that does not is a fault of the outcome. ``broken``: also of the program and
-    its plan with a sync less."""
+    """Everything that must hold; every rule that does not is a fault of the outcome. ``broken``: also of the kernel and
+    the plan with a sync less."""
     outcome = Outcome()
     try:
         kernel = kernel_of(program)
