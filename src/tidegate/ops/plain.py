@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,7 @@ def bind_sizes(program: hir.Program, arrays: Sequence[Any]) -> dict[str, int]:
             if str(expr) in program.dims:
                 sizes[str(expr)] = int(size)
         name = str(getattr(array, "dtype", "?")).removeprefix("torch.")
-        if name != str(tensor.dtype.numpy):
+        if name not in (tensor.dtype.name, str(tensor.dtype.numpy)):
             raise WrongArguments(
                 kernel=program.name, what=f"{tensor.name} holds {tensor.dtype}, got {name}", advice="convert the array"
             )
@@ -56,7 +57,7 @@ def bind_sizes(program: hir.Program, arrays: Sequence[Any]) -> dict[str, int]:
 
 
 def require_numpy(program: hir.Program, arrays: Sequence[Any]) -> None:
-    """Raises WrongArguments unless all are NumPy arrays, and those to fill writable."""
+    """Raises WrongArguments unless all are NumPy arrays, and those to fill writable and apart from the others."""
     for tensor, array in zip(program.tensors, arrays, strict=True):
         if not isinstance(array, np.ndarray) or (tensor.output and not array.flags.writeable):
             raise WrongArguments(
@@ -64,6 +65,20 @@ def require_numpy(program: hir.Program, arrays: Sequence[Any]) -> None:
                 what=f"the host needs NumPy arrays, writable for outputs; {tensor.name} is not one",
                 advice="pass NumPy arrays, e.g. numpy.empty(shape, dtype) for an output",
             )
+    for i, j in permutations(range(len(arrays)), 2):
+        if program.tensors[i].output and _share_memory(arrays[i], arrays[j]):
+            raise WrongArguments(
+                kernel=program.name,
+                what=f"{program.tensors[i].name} is written and shares memory with {program.tensors[j].name}",
+                advice=f"give an array of its own for {program.tensors[i].name}",
+            )
+
+
+def _share_memory(a: np.ndarray, b: np.ndarray) -> bool:
+    try:
+        return np.shares_memory(a, b, max_work=10_000)  # type: ignore[arg-type]
+    except np.exceptions.TooHardError:
+        return True
 
 
 def run(program: hir.Program, arrays: Sequence[Any]) -> None:
