@@ -4,6 +4,7 @@
 
 using u16 = unsigned short;
 using u32 = unsigned int;
+using i32 = int;
 using i64 = long long;
 using f32 = float;
 using f16 = u16;   // the bits; arithmetic is done in f32
@@ -135,7 +136,12 @@ __device__ __forceinline__ void mma_m16n8k16_f16(f32* d, const u32* a, const u32
 
 // ------------------------------------------------------------------------------------------------ loads and stores
 
-// b32: words, each two packed 16-bit elements. f32: numbers. b16: one 16-bit element, in the low half.
+// The registers of integers as words.
+__device__ __forceinline__ u32* words(int* registers) { return reinterpret_cast<u32*>(registers); }
+
+__device__ __forceinline__ const u32* words(const int* registers) { return reinterpret_cast<const u32*>(registers); }
+
+// b32: words, each an integer or two packed 16-bit elements. f32: numbers. b16: one 16-bit element, in the low half.
 __device__ __forceinline__ void ld_shared_b16(u32* d, u32 at) {
   u16 x;
   asm volatile("ld.shared.u16 %0, [%1];" : "=h"(x) : "r"(at) : "memory");
@@ -337,7 +343,63 @@ __device__ __forceinline__ f32 reciprocal_root(f32 a) {
   return x;
 }
 
+// The sign of a number, NaN of NaN.
+__device__ __forceinline__ f32 sign(f32 a) { return a > 0.0f ? 1.0f : a < 0.0f ? -1.0f : a == 0.0f ? 0.0f : a; }
+
+// The quotient rounded down, as NumPy has it: by way of the exact remainder.
+__device__ __forceinline__ f32 floor_quotient(f32 a, f32 b) {
+  const f32 rest = fmodf(a, b);
+  if (b == 0.0f) return a / b;
+  f32 quotient = (a - rest) / b;
+  if (rest != 0.0f && (b < 0.0f) != (rest < 0.0f)) quotient -= 1.0f;
+  if (quotient == 0.0f) return copysignf(0.0f, a / b);
+  const f32 whole = floorf(quotient);
+  return quotient - whole > 0.5f ? whole + 1.0f : whole;
+}
+
+// What floor_quotient leaves over, with the sign of the divisor.
+__device__ __forceinline__ f32 floor_remainder(f32 a, f32 b) {
+  const f32 rest = fmodf(a, b);
+  if (b == 0.0f) return rest;
+  if (rest == 0.0f) return copysignf(0.0f, b);
+  return (b < 0.0f) != (rest < 0.0f) ? rest + b : rest;
+}
+
+// ------------------------------------------------------------------------------------------------ integers
+
+// The magnitude; the smallest integer stays itself. (Signed results that do not fit are undefined in C++: those of u32
+// wrap.)
+__device__ __forceinline__ int magnitude(int a) { return a < 0 ? int(0u - u32(a)) : a; }
+
+// The quotient rounded down, as NumPy has it: 0 of a division by 0, and the smallest integer by -1 wraps to itself.
+__device__ __forceinline__ int int_floor_divide(int a, int b) {
+  return b == 0 ? 0 : b == -1 ? int(0u - u32(a)) : floor_div(a, b);
+}
+
+// What int_floor_divide leaves over, with the sign of the divisor: 0 of a division by 0.
+__device__ __forceinline__ int int_remainder(int a, int b) {
+  if (b == 0 || b == -1) return 0;
+  const int rest = a % b;
+  return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+}
+
+// Shifts by 32 and more, and by negative distances, move all bits out: PTX takes the distance as unsigned and clamps it.
+__device__ __forceinline__ int shift_left(int a, int distance) {
+  int x;
+  asm("shl.b32 %0, %1, %2;" : "=r"(x) : "r"(a), "r"(distance));
+  return x;
+}
+
+__device__ __forceinline__ int shift_right(int a, int distance) {
+  int x;
+  asm("shr.s32 %0, %1, %2;" : "=r"(x) : "r"(a), "r"(distance));
+  return x;
+}
+
+// ------------------------------------------------------------------------------------------------ lanes
+
 // The value of the lane whose number differs by `distance`, a power of two. All lanes of the warp take part.
-__device__ __forceinline__ f32 exchange(f32 value, int distance) {
+template <typename T>
+__device__ __forceinline__ T exchange(T value, int distance) {
   return __shfl_xor_sync(0xffffffff, value, distance);
 }

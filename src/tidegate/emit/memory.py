@@ -11,7 +11,7 @@ from tidegate.emit.affine import Affine
 from tidegate.emit.context import Context, active, factor, guarded, scoped
 from tidegate.errors import NotEmittable
 from tidegate.ir import tir
-from tidegate.ir.dtypes import DType
+from tidegate.ir.dtypes import F32, DType
 from tidegate.ir.layout import Layout, byte_offsets, coordinates
 
 Forms = Mapping[str, Affine]
@@ -140,7 +140,7 @@ def _suffix(dtype: DType, bytes: int) -> str:
     if bytes == 2:
         return "b16"
     count = bytes // 4
-    return ("f32" if dtype.size == 4 else "b32") + (f"x{count}" if count > 1 else "")
+    return ("f32" if dtype == F32 else "b32") + (f"x{count}" if count > 1 else "")
 
 
 def _packed(part: Pieces) -> bool:
@@ -165,7 +165,8 @@ def _direct(cx: Context, register: str, dtype: DType, part: Pieces, forms: Forms
     """C++ pointer to the registers of a group where they lie as memory has them."""
     name = cx.name("register", register)
     if dtype.size == 4:
-        return f"{name} + {factor(str(forms['r0']))}".removesuffix(" + 0") if _consecutive(part) else None
+        words = name if dtype == F32 else f"words({name})"
+        return f"{words} + {factor(str(forms['r0']))}".removesuffix(" + 0") if _consecutive(part) else None
     return f"{name} + {factor(str(forms['r0'].halves()))}".removesuffix(" + 0") if _packed(part) else None
 
 
@@ -177,7 +178,7 @@ def _load(cx: Context, register: str, dtype: DType, part: Pieces, forms: Forms, 
     group = part.registers.shape[-1]
     if dtype.size == 4:
         moves = [f"{name}[{forms[f'r{i}']}] = v[{i}];" for i in range(group)]
-        return [f"f32 v[{group}];", f"{call}(v, {at});", *moves]
+        return [f"{'f32' if dtype == F32 else 'u32'} v[{group}];", f"{call}(v, {at});", *moves]
     moves = [f"set_half({name}, {forms[f'r{i}']}, get_half(v, {i}));" for i in range(group)]
     return [f"u32 v[{max(group // 2, 1)}];", f"{call}(v, {at});", *moves]
 
@@ -190,6 +191,8 @@ def _store(cx: Context, register: str, dtype: DType, part: Pieces, forms: Forms,
     group = part.registers.shape[-1]
     if dtype.size == 4:
         values = ", ".join(f"{name}[{forms[f'r{i}']}]" for i in range(group))
+        if dtype != F32:
+            return [f"const int v[{group}] = {{{values}}};", f"{call}({at}, words(v));"]
         return [f"const f32 v[{group}] = {{{values}}};", f"{call}({at}, v);"]
     halves = [f"get_half({name}, {forms[f'r{i}']})" for i in range(group)]
     words = [f"pair({a}, {b})" for a, b in zip(halves[::2], halves[1::2], strict=True)] if group > 1 else halves
@@ -200,7 +203,7 @@ def _zero(cx: Context, register: str, dtype: DType, part: Pieces, forms: Forms) 
     name = cx.name("register", register)
     group = part.registers.shape[-1]
     if dtype.size == 4:
-        return [f"{name}[{forms[f'r{i}']}] = 0.0f;" for i in range(group)]
+        return [f"{name}[{forms[f'r{i}']}] = {'0.0f' if dtype == F32 else '0'};" for i in range(group)]
     if _packed(part):
         return [f"{name}[{forms['r0'].halves() + i}] = 0;" for i in range(group // 2)]
     return [f"set_half({name}, {forms[f'r{i}']}, 0);" for i in range(group)]

@@ -14,9 +14,10 @@ from typing import Any
 
 from tidegate.errors import IllegalTir
 from tidegate.ir import tir
+from tidegate.ir.elementwise import OPERATIONS
 from tidegate.ir.expr import Bin, Expr, Int, evaluate, symbols
 from tidegate.ir.layout import Layout
-from tidegate.ir.rules import FOLDS, Tables, elementwise_arities, statement_problems
+from tidegate.ir.rules import FOLDS, Tables, statement_problems
 from tidegate.ir.text import RESERVED, SECTIONS, TEMPLATES, kinds_of, print_declaration, print_header, print_stmt
 
 SMEM_LIMIT = 232448
@@ -43,7 +44,7 @@ REFERENCES = {
     "role": "role",
 }
 WORDS: dict[str, Callable[[], tuple[str, ...]]] = {
-    "op": lambda: tuple(elementwise_arities()),
+    "op": lambda: tuple(OPERATIONS),
     "fold": lambda: FOLDS,
     "shape": lambda: ("m16n8k16",),
     "space": lambda: ("shared", "global"),

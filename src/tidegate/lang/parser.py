@@ -24,7 +24,8 @@ from tidegate.ir import hir
 from tidegate.ir.dtypes import DTYPES, MEMORY_DTYPES
 from tidegate.ir.expr import Expr, Int, Sym, add, cdiv, mul, symbols
 from tidegate.lang import surface
-from tidegate.lang.expressions import OPERATORS, Expressions
+from tidegate.lang.elementwise import OPERATORS
+from tidegate.lang.expressions import Expressions
 from tidegate.lang.scope import Gone, Scope, TileIndex
 from tidegate.lang.source import RESERVED, Signature, Source, is_name, whole
 
@@ -179,7 +180,7 @@ class _Parser:
                     raise UnsupportedSyntax(
                         self.source.span(node),
                         what=f"the operator in {ast.unparse(node)!r}",
-                        advice="use += -= *= /= on tiles",
+                        advice="use another operator: += -= *= /= //= %= &= |= ^= <<= >>=",
                     )
                 read = ast.copy_location(ast.Name(target.id, ast.Load()), target)
                 result = ast.copy_location(ast.BinOp(read, node.op, node.value), node)
