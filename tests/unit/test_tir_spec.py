@@ -139,7 +139,7 @@ BROKEN = [
     ("transpose", "a[m * 32 < M, n * 32]", "t[m * 32 < M, n * 32]", "'t' is a buffer, and a param is needed"),
     ("transpose", "layout copy bytes", "layout x bytes", "'x' is a register, and a layout is needed"),
     ("transpose", "f16 layout copy", "f16 layout opy", "no layout 'opy' is declared"),
-    ("transpose", "map x <- mul", "map x <- pow", "op 'pow' is none of neg, add"),
+    ("transpose", "map x <- mul", "map x <- pow", "op 'pow' is none of neg, abs"),
     ("roles", "in producer", "in procuder", "no role 'procuder' is declared"),
     ("roles", "fence_async shared", "fence_async local", "space 'local' is none of shared, global"),
     ("roles", "wait full[u]", "wait u[u]", "'u' is a cursor, and a mbarrier is needed"),

@@ -195,7 +195,7 @@ def _pair(name: str, dtype: DType, index: str, low: str, high: str) -> list[str]
 
 def _operand(cx: Context, arg: str | float, dtype: DType | None, index: str, half: int | None, integers: bool) -> str:
     if not isinstance(arg, str) or dtype is None:
-        text = integer_literal(arg) if integers else literal(float(arg))
+        text = integer_literal(float(arg)) if integers else literal(float(arg))
         return f"({text})" if text.startswith("-") else text
     name = cx.name("register", arg)
     if half is None:

@@ -30,6 +30,11 @@ class Derived(Elementwise):
             op = f"logical_{op}" if masks else f"bitwise_{op}"
         return self.map(op, args, span, name)
 
+    def whole(self, op: str, x: Any, span: Span, name: str) -> hir.Value:
+        """floor, ceil, trunc, round: integers have no fraction."""
+        integer = isinstance(x, hir.Value) and x.dtype.kind == "integer"
+        return x if integer else self.map(op, [x], span, name)
+
     def logical(self, op: str, args: list[Any], span: Span, name: str) -> hir.Value:
         """NumPy's logical functions: an element of another dtype is true where it is not 0."""
         masks = [self.truth(a, span) if isinstance(a, hir.Value) else a for a in args]

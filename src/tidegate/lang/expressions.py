@@ -338,14 +338,16 @@ class Expressions(Windows, Derived):
 
     def call_clip(self, node: ast.Call, span: Span, name: str) -> hir.Value:
         x, low, high = self.arguments(node, ("x",), ("min", "max"))
-        bounds = [None if bound is None else self.parse(bound) for bound in (low, high)]
-        return self.clip(self.parse(x), *bounds, span, name)
+        least, most = (None if bound is None else self.parse(bound) for bound in (low, high))
+        return self.clip(self.parse(x), least, most, span, name)
 
     def call_elementwise(self, function: str, node: ast.Call, span: Span, name: str) -> hir.Value:
         args = [self.parse(a) for a in self.arguments(node, ELEMENTWISE[function])]
         if function.startswith("logical"):
             return self.logical(function, args, span, name)
         match function:
+            case "floor" | "ceil" | "trunc" | "round":
+                return self.whole(function, args[0], span, name)
             case "pow":
                 return self.power(args[0], args[1], span, name)
             case "square":
