@@ -13,7 +13,7 @@ from tidegate.ir.expr import Sym, evaluate
 
 HOST = "host"
 
-_TYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
+_TYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "int32": "i32"}
 
 
 @dataclass(frozen=True)
