@@ -140,7 +140,7 @@ class Map:
 
 @dataclass(frozen=True)
 class Cast:
-    """Conversion, rounded to nearest even."""
+    """Conversion (tidegate.ops.convert)."""
 
     result: Value
     source: Value

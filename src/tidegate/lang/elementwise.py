@@ -10,7 +10,7 @@ from typing import Any
 
 from tidegate.errors import BadCall, DtypeMismatch, ShapeMismatch, Span, UnsupportedSyntax
 from tidegate.ir import hir
-from tidegate.ir.dtypes import BF16, BOOL, F16, F32, I32, DType
+from tidegate.ir.dtypes import BOOL, F32, WHOLE_NUMBERS, DType
 from tidegate.lang.scope import Scope, TileIndex
 from tidegate.lang.source import Source
 
@@ -70,8 +70,8 @@ class Elementwise:
         """The dtype that the operands are computed in."""
         dtypes = {v.dtype for v in values if isinstance(v, hir.Value)} or {F32}
         names = " and ".join(sorted(d.name for d in dtypes))
-        if dtypes == {F16, BF16}:
-            raise DtypeMismatch(span, what=f"{op} of f16 and bf16", advice="cast one operand with .astype")
+        if len({d for d in dtypes if d.floating} - {F32}) > 1:
+            raise DtypeMismatch(span, what=f"{op} of {names}", advice="cast one operand with .astype")
         if op in LOGIC.values():
             if dtypes != {BOOL} or not all(isinstance(v, hir.Value) for v in values):
                 raise DtypeMismatch(span, what=f"{op} of {names}", advice="& | ~ combine masks, e.g. (x < y) & (y < z)")
@@ -80,12 +80,12 @@ class Elementwise:
             raise DtypeMismatch(
                 span, what=f"{op} of a mask", advice='choose with tg.where, or cast the mask: mask.astype("f32")'
             )
-        if I32 in dtypes:
+        if dtypes & WHOLE_NUMBERS:
             whole_numbers = all(isinstance(v, hir.Value) or float(v).is_integer() for v in values)
-            if dtypes != {I32} or not whole_numbers or op not in ON_INTEGERS:
+            if len(dtypes) > 1 or not whole_numbers or op not in ON_INTEGERS:
                 what = f"{op} of {names}" + ("" if whole_numbers else " and a fraction")
                 raise DtypeMismatch(span, what=what, advice='cast the integers first: i.astype("f32")')
-            return I32
+            return dtypes.pop()
         return F32 if F32 in dtypes else next(iter(dtypes))
 
     def broadcast_shape(self, op: str, tiles: list[hir.Value], span: Span) -> tuple[int, ...]:

@@ -17,7 +17,8 @@ from tidegate.errors import (
     WrongDirection,
 )
 from tidegate.ir import hir
-from tidegate.ir.dtypes import BOOL, DTYPES, F32, I32, DType
+from tidegate.ir.dtypes import BOOL, DTYPES, I32, DType
+from tidegate.ir.products import accumulator_of
 from tidegate.lang import surface
 from tidegate.lang.elementwise import COMPARISONS, LOGIC, describe
 from tidegate.lang.scope import Gone, Scope, TileIndex
@@ -268,17 +269,17 @@ class Expressions(Windows):
             raise DtypeMismatch(
                 span, what=f"tg.dot of {a.name} {a.dtype} and {b.name} {b.dtype}", advice="cast one with .astype"
             )
-        shape = (a.shape[0], b.shape[1])
+        shape, sums = (a.shape[0], b.shape[1]), accumulator_of(a.dtype)
         if c is None:
-            c = self.scope.value("", F32, shape)
+            c = self.scope.value("", sums, shape)
             self.scope.ops.append(hir.Fill(c, 0.0, span))
-        if c.shape != shape or c.dtype != F32:
+        if c.shape != shape or c.dtype != sums:
             raise ShapeMismatch(
                 span,
-                what=f"the accumulator {c.name} is {c.dtype} {c.shape}, the product f32 {shape}",
-                advice=f'start it with tg.zeros({shape}, "f32")',
+                what=f"the accumulator {c.name} is {c.dtype} {c.shape}, the product {sums} {shape}",
+                advice=f'start it with tg.zeros({shape}, "{sums}")',
             )
-        result = self.scope.value(name, F32, shape)
+        result = self.scope.value(name, sums, shape)
         self.scope.ops.append(hir.Dot(result, a, b, c, by, span))
         return result
 
@@ -335,7 +336,7 @@ class Expressions(Windows):
             )
         if not isinstance(keep, bool):
             raise BadCall(self.span(keep_node), what=f"keepdims={keep!r}", advice="use True or False")
-        if value.dtype == I32 or (value.dtype == BOOL and fold == "sum"):
+        if value.dtype.integer or (value.dtype == BOOL and fold == "sum"):
             what = f"{fold} of {value.name} {value.dtype}: reductions compute in f32"
             raise DtypeMismatch(span, what=what, advice=f'cast first: {value.name}.astype("f32")')
         axis %= rank

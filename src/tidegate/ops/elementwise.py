@@ -8,13 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from tidegate.ops.convert import tf32
+
 Arrays = Sequence[Any]
 
 
 @dataclass(frozen=True)
 class Elementwise:
-    """``numpy`` computes on float32 arrays, and on int32 arrays for integers and masks. ``error`` bounds the absolute
-    error of the result before rounding, given float64 values of the operands and bounds on their absolute errors.
+    """``numpy`` computes on float32 arrays, and on int32 (for i64, int64) arrays for integers and masks. ``error``
+    bounds the absolute error of the result before rounding, given float64 values of the operands and bounds on their
+    absolute errors.
     ``ulps``: how far two correct implementations may differ for equal operands, in units of the last place of f32 (0:
     rounded correctly everywhere)."""
 
@@ -68,6 +71,10 @@ def _chosen(v: Arrays, e: Arrays) -> Any:
     return np.where(e[0] > 0, np.maximum(e[1], e[2]) + np.abs(v[1] - v[2]), np.where(v[0] != 0, e[1], e[2]))
 
 
+def _rounded_apart(v: Arrays, e: Arrays) -> Any:
+    return np.where(e[0] > 0, e[0] + 2.0**-10 * (np.abs(v[0]) + e[0]), 0.0)
+
+
 def _mask(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *args: function(*args).astype(np.int32)
 
@@ -100,5 +107,6 @@ ELEMENTWISE: dict[str, Elementwise] = {
         Elementwise("log2", 1, np.log2, _steepest(lambda x: _inverse(x) / np.log(2.0)), ulps=4),
         Elementwise("log", 1, np.log, _steepest(_inverse), ulps=4),
         Elementwise("tanh", 1, np.tanh, _steepest(lambda _: 1.0), ulps=4),
+        Elementwise("tf32", 1, tf32, _rounded_apart),
     )
 }
