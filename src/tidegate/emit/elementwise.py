@@ -164,6 +164,8 @@ def _elementwise(
 def _word(index: str, element: int, together: int, dtype: DType) -> str:
     """Where a tile's array has an element of group ``index``, of ``together`` elements."""
     step, at = together // dtype.per_word, element // dtype.per_word
+    if index.isdigit():
+        return str(step * int(index) + at)
     return f"{index if step == 1 else f'{step} * {index}'}{f' + {at}' if at else ''}"
 
 

@@ -200,8 +200,8 @@ class Map(Instruction, syntax="map {dst} <- {op} {args}", reads=("args",), write
 
 @dataclass(frozen=True)
 class Cast(Instruction, syntax="cast {dst} <- {src}", reads=("src",), writes=("dst",), **_REG):
-    """Conversion; same layout. To floats: to nearest even (integers by way of f32), 8-bit floats saturating. From floats
-    to integers: towards zero, saturating, NaN to 0. Between integers: modulo 2**bits. To masks: is it not 0."""
+    """Conversion; same layout. To floats: to nearest even (integers by way of f32), 8-bit floats saturating. From
+    floats to integers: towards zero, saturating, NaN to 0. Between integers: modulo 2**bits. To masks: is it not 0."""
 
     dst: Name
     src: Name
