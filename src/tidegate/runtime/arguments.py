@@ -9,11 +9,13 @@ from typing import Any
 
 from tidegate.errors import WrongArguments
 from tidegate.ir import tir
+from tidegate.ir.dtypes import NUMPY_NAMES
 from tidegate.ir.expr import Sym, evaluate
 
 HOST = "host"
 
-_TYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "int32": "i32"}
+TYPESTRINGS = {"<f4": "f32", "<f2": "f16", "|i1": "i8", "<i4": "i32", "<i8": "i64", "|b1": "bool"}
+"""Of the array interface; types that it does not know go by the array's own dtype."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +53,13 @@ def describe(array: Any) -> Described:
             )
         name = str(array.dtype).removeprefix("torch.")
         place = str(array.device)
-        return Described(_TYPES.get(name, name), tuple(array.shape), array.is_contiguous(), array.data_ptr(), place)
+        return Described(
+            NUMPY_NAMES.get(name, name), tuple(array.shape), array.is_contiguous(), array.data_ptr(), place
+        )
     if hasattr(array, "__array_interface__"):
         name = array.dtype.name
         # A copy is made, so that strides and alignment do not matter.
-        return Described(_TYPES.get(name, name), tuple(array.shape), True, 0, HOST)
+        return Described(NUMPY_NAMES.get(name, name), tuple(array.shape), True, 0, HOST)
     raise WrongArguments(
         kernel="call",
         what=f"an argument is a {type(array).__name__}",
@@ -65,13 +69,18 @@ def describe(array: Any) -> Described:
 
 def _describe_interface(array: Any, interface: dict[str, Any]) -> Described:
     name = str(getattr(array, "dtype", interface["typestr"]))
-    known = {"<f4": "f32", "<f2": "f16"}.get(interface["typestr"])
+    known = TYPESTRINGS.get(interface["typestr"])
     shape, strides = tuple(interface["shape"]), interface.get("strides")
     size = int(interface["typestr"][2:])
     packed = tuple(size * prod(shape[axis + 1 :]) for axis in range(len(shape)))
     contiguous = strides is None or tuple(strides) == packed or 0 in shape
     return Described(
-        known or _TYPES.get(name, name), shape, contiguous, interface["data"][0], "cuda:0", interface.get("stream") or 0
+        known or NUMPY_NAMES.get(name, name),
+        shape,
+        contiguous,
+        interface["data"][0],
+        "cuda:0",
+        interface.get("stream") or 0,
     )
 
 
