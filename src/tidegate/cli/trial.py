@@ -15,6 +15,7 @@ from tidegate.errors import BadInputs, NoCompiler, TidegateError
 from tidegate.ir import hir
 from tidegate.ir.expr import Expr, Sym, evaluate, symbols
 from tidegate.ops import plain
+from tidegate.ops.samples import sample, unwritten
 from tidegate.runtime import device as devices
 from tidegate.runtime.compiled import Compiled
 
@@ -36,7 +37,7 @@ def trial(compiled: Compiled, own: Any, seed: int, progress: Progress) -> dict[s
     with progress(f"{name}: plain program"):
         wanted = {n: a.copy() for n, a in arrays.items()}
         plain.run(compiled.program, [wanted[t.name] for t in compiled.program.tensors])
-        bounds = plain.rounding_bound(compiled.program, arrays)
+        bounds = plain.rounding_bound(compiled.program, arrays, compiled.target)
     with progress(f"{name}: check"):
         verdict = compiled.check()
     runs = []
@@ -153,7 +154,7 @@ def draw(compiled: Compiled, own: Any, sizes: Mapping[str, int], seed: int) -> d
     for tensor in wanted:
         if tensor.name not in given:
             shape = _shape(compiled, tensor, sizes)
-            given[tensor.name] = rng.standard_normal(shape, np.float32).astype(tensor.dtype.numpy)
+            given[tensor.name] = sample(rng, shape, tensor.dtype)
     _bounded(compiled, sum(a.nbytes for a in given.values()))
     return {t.name: given[t.name] for t in wanted}
 
@@ -197,11 +198,11 @@ def sizes_of(compiled: Compiled, inputs: Mapping[str, np.ndarray], sizes: Mappin
 
 
 def outputs(compiled: Compiled, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
-    """Output arrays full of NaN: what nobody writes shows."""
+    """Output arrays in which what nobody writes shows."""
     found = {}
     for tensor in compiled.program.tensors:
         if tensor.output:
-            found[tensor.name] = np.full(_shape(compiled, tensor, sizes), np.nan, tensor.dtype.numpy)
+            found[tensor.name] = unwritten(_shape(compiled, tensor, sizes), tensor.dtype)
     return found
 
 

@@ -12,6 +12,7 @@ from tidegate.emit.elementwise import emit_cast, emit_fill, emit_map, emit_move,
 from tidegate.emit.header import header_for
 from tidegate.emit.matrix import emit_ldmatrix, emit_mma
 from tidegate.emit.memory import emit_cp_async, emit_ld_global, emit_ld_shared, emit_st_global, emit_st_shared
+from tidegate.emit.registers import declaration
 from tidegate.emit.syncs import (
     emit_advance,
     emit_bar_sync,
@@ -225,9 +226,7 @@ def _declarations(cx: Context, body: list[str]) -> list[str]:
     for r in k.registers:
         name, count = cx.name("register", r.name), cx.layouts[r.layout].registers
         if name in used:
-            words = f"{'f32' if r.dtype.floating else 'int'} {name}[{count}];"
-            form = words if r.dtype.size == 4 else f"u32 {name}[{(count + 1) // 2}];"
-            lines.append(f"{form}  // {r.dtype} in layout {r.layout}")
+            lines.append(f"{declaration(r.dtype, name, count)}  // {r.dtype} in layout {r.layout}")
     return lines
 
 

@@ -21,7 +21,7 @@ from tidegate.errors import (
     WrongDirection,
 )
 from tidegate.ir import hir
-from tidegate.ir.dtypes import DTYPES, MEMORY_DTYPES
+from tidegate.ir.dtypes import DTYPES
 from tidegate.ir.expr import Expr, Int, Sym, add, cdiv, mul, symbols
 from tidegate.lang import surface
 from tidegate.lang.elementwise import OPERATORS
@@ -105,10 +105,9 @@ def _dimensions(signature: Signature) -> tuple[str, ...]:
 def _tensors(source: Source, signature: Signature, sizes: Mapping[str, int]) -> tuple[hir.Tensor, ...]:
     out = []
     for name, kind, span in signature.tensors:
-        held = [d.name for d in MEMORY_DTYPES]
-        if kind.dtype not in held:
+        if kind.dtype not in DTYPES:
             raise DtypeMismatch(
-                span, what=f"{kind.dtype!r} of {name} is no dtype of tensors", advice=f"use one of {', '.join(held)}"
+                span, what=f"{kind.dtype!r} of {name} is no dtype of tensors", advice=f"use one of {', '.join(DTYPES)}"
             )
         bad = [s for s in kind.shape if isinstance(s, int) and (isinstance(s, bool) or not 0 < s < 2**31)]
         if bad:

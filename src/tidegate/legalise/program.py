@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from tidegate.errors import BadSchedule, CopyAlignment, NoInstruction, OverlappingWrites, Span
+from tidegate.errors import BadSchedule, CopyAlignment, OverlappingWrites, Span
 from tidegate.ir import hir, legal, tir
-from tidegate.ir.dtypes import F32, I32, MEMORY_DTYPES
+from tidegate.ir.dtypes import F32
 from tidegate.ir.expr import Int, Sym, cdiv, mul
 from tidegate.ir.layout import Coord, Layout
+from tidegate.ir.products import Product
 from tidegate.ir.registers import renamed
 from tidegate.legalise.build import Builder, coalesce
 from tidegate.legalise.classes import (
@@ -31,9 +32,6 @@ from tidegate.legalise.schedule import check_dot, check_sizes, mechanism
 from tidegate.legalise.tensors import WIDEST, Tensors
 from tidegate.target.target import Target
 
-K_STEP = 16
-"""k extent of one product instruction."""
-
 
 def legalise(program: hir.Program, target: Target, pointer_align: int = WIDEST) -> legal.LegalProgram:
     """The legal program. ``pointer_align``: bytes known to divide every array's address.
@@ -50,6 +48,19 @@ class _Staged:
     ring: str
 
 
+@dataclass(frozen=True)
+class Operand:
+    """One side of a product: its tile, the axis along k, and the layout of its fragments of one k step."""
+
+    value: hir.Value
+    depth: int
+    layout: Layout
+    hint: str
+
+    def origin(self, k: int) -> tuple[int, int]:
+        return (k, 0) if self.depth == 0 else (0, k)
+
+
 @dataclass
 class _Legaliser:
     """One legalisation: where every tile lives so far, and the steps built."""
@@ -62,6 +73,7 @@ class _Legaliser:
     registers: dict[int, str] = field(default_factory=dict)
     converted: dict[tuple[int, Layout], str] = field(default_factory=dict)
     stored: dict[str, tuple[Layout, Coord, Span]] = field(default_factory=dict)
+    products: dict[int, Product] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         program = self.program
@@ -74,7 +86,7 @@ class _Legaliser:
         program = self.program
         for node in hir.walk(program.body):
             if isinstance(node, hir.Dot):
-                check_dot(node)
+                self.products[node.result.id] = check_dot(node, self.target)
         mechanisms = {
             n.result.id: mechanism(program, n, self.align) for n in hir.walk(program.body) if isinstance(n, hir.Load)
         }
@@ -197,13 +209,6 @@ class _Legaliser:
 
     def to_scratch(self, value: hir.Value, register: str, span: Span) -> str:
         """Writes a register tile to a scratch ring of one slot."""
-        if value.dtype not in MEMORY_DTYPES:
-            raise NoInstruction(
-                span,
-                what=f"{value.name} ({value.dtype}) is needed by other threads than hold it, and shared memory holds "
-                "no masks yet",
-                advice="compute it again where it is used, or cast it to i32 first",
-            )
         register = self.owned(tir.Name(register), value, span)
         layout = self.build.register_layout(register)
         ring = self.build.ring(f"{value.name}_s", value.dtype, value.shape, 1, None, False, span)
@@ -352,11 +357,11 @@ class _Legaliser:
 
     def reduce(self, node: hir.Reduce) -> None:
         """Folds within each warp; where several warps share the axis they exchange their parts through shared memory
-        and every thread folds them again. In f32, rounded once; integers and masks in 32 bits."""
+        and every thread folds them again. In f32, rounded once; integers (also masks) in 32 or 64 bits."""
         value, axis, span = node.source, node.axis, node.span
         held = self.foldable(value)
         source = self.operand(value, held, span)
-        folded = F32 if value.dtype.floating else I32
+        folded = value.dtype.computed
         if value.dtype != folded:
             wide = self.build.register(f"{value.name}_wide", folded, held)
             self.build.step(f"cast_{wide}", tir.Cast(wide, source), span)
@@ -383,8 +388,7 @@ class _Legaliser:
 
     def fold(self, source: tir.Name, node: hir.Reduce, hint: str) -> tir.Name:
         layout = self.build.register_layout(source).reduced(node.axis)
-        dtype = F32 if node.source.dtype.floating else I32
-        out = self.build.register(f"{hint}_{node.fold}", dtype, layout, "folded")
+        out = self.build.register(f"{hint}_{node.fold}", node.source.dtype.computed, layout, "folded")
         self.build.step(f"{node.fold}_{out}", tir.Reduce(out, tir.Name(node.fold), source, node.axis), node.span)
         return out
 
@@ -404,38 +408,46 @@ class _Legaliser:
         start = self.operand(node.c, acc, node.span)
         out = self.result(node.result, acc)
         if self.build.register_layout(out) != acc:
-            self.registers[node.result.id] = out = self.build.register(node.result.name, F32, acc, "acc")
-        held = self.held_fragments(node.a, mma_operand_a(acc), depth)
-        a = None if held else self.shared_operand(node.a, node.span)
+            self.registers[node.result.id] = out = self.build.register(node.result.name, node.result.dtype, acc, "acc")
+        product = self.products[node.result.id]
+        left = Operand(node.a, 1, mma_operand_a(acc, product.per_word), "frag_a")
+        right = Operand(node.b, 0, mma_operand_b(acc, product.per_word), "frag_b")
+        a = None if self.held_fragments(left, depth) else self.shared_operand(node.a, node.span)
         b = self.shared_operand(node.b, node.span)
-        for k in range(0, depth, K_STEP):
-            if a is None:
-                left = self.slice(node.a, mma_operand_a(acc), (0, k), node.span)
-            else:
-                left = self.fragment(a, node.a, mma_operand_a(acc), (0, k), "frag_a", node.span)
-            right = self.fragment(b, node.b, mma_operand_b(acc), (k, 0), "frag_b", node.span)
-            mma = tir.Mma(tir.Name("m16n8k16"), out, left, right, start if k == 0 else out)
+        for k in range(0, depth, product.k):
+            one = self.slice(left, k, node.span) if a is None else self.fragment(a, left, k, node.span)
+            two = self.fragment(b, right, k, node.span)
+            if node.a.dtype == F32:
+                one, two = self.as_tf32(one, left, node.span), self.as_tf32(two, right, node.span)
+            mma = tir.Mma(tir.Name(product.name), out, one, two, start if k == 0 else out)
             self.build.step(f"mma_{out}", mma, node.span)
 
     def accumulator(self, rows: int, columns: int, rows_only: bool) -> Layout:
         return accumulator(rows, columns, self.program.warps, rows_only)
 
-    def held_fragments(self, value: hir.Value, fragment: Layout, depth: int) -> bool:
+    def held_fragments(self, side: Operand, depth: int) -> bool:
         """Does every thread hold, in registers, the fragments of this operand that it feeds to the tensor cores?"""
-        if value.id in self.views:
+        if side.value.id in self.views:
             return False
-        layout = self.build.register_layout(self.registers[value.id])
+        layout = self.build.register_layout(self.registers[side.value.id])
         try:
-            for k in range(0, depth, K_STEP):
-                renamed(fragment, layout, (0, 1), (0, k))
+            for k in range(0, depth, side.layout.shape[side.depth]):
+                renamed(side.layout, layout, (0, 1), side.origin(k))
         except ValueError:
             return False
         return True
 
-    def slice(self, value: hir.Value, fragment: Layout, origin: tuple[int, int], span: Span) -> tir.Name:
+    def slice(self, side: Operand, k: int, span: Span) -> tir.Name:
         """A fragment out of registers."""
-        register = self.build.register(f"{value.name}_f", value.dtype, fragment, "frag_a")
-        self.build.step(f"slice_{register}", tir.Slice(register, tir.Name(self.registers[value.id]), origin), span)
+        value = side.value
+        register = self.build.register(f"{value.name}_f", value.dtype, side.layout, side.hint)
+        part = tir.Slice(register, tir.Name(self.registers[value.id]), side.origin(k))
+        self.build.step(f"slice_{register}", part, span)
+        return register
+
+    def as_tf32(self, fragment: tir.Name, side: Operand, span: Span) -> tir.Name:
+        register = self.build.register(f"{side.value.name}_tf32", F32, side.layout, side.hint)
+        self.build.step(f"tf32_{register}", tir.Map(register, tir.Name("tf32"), (fragment,)), span)
         return register
 
     def shared_operand(self, value: hir.Value, span: Span) -> tuple[str, bool]:
@@ -445,19 +457,18 @@ class _Legaliser:
             return self.staged[base].ring, transposed
         return self.to_scratch(value, self.registers[value.id], span), False
 
-    def fragment(
-        self,
-        place: tuple[str, bool],
-        value: hir.Value,
-        layout: Layout,
-        origin: tuple[int, int],
-        hint: str,
-        span: Span,
-    ) -> tir.Name:
-        """ldmatrix of one k step."""
+    def fragment(self, place: tuple[str, bool], side: Operand, k: int, span: Span) -> tir.Name:
+        """One k step of an operand: by ldmatrix where it can make words of its elements, else one by one."""
         ring, transposed = place
-        self.build.touch(ring, SharedAccess(layout, transposed, WIDEST, blocks=True))
-        register = self.build.register(f"{value.name}_f", value.dtype, layout, hint)
+        value, layout, origin = side.value, side.layout, side.origin(k)
+        register = self.build.register(f"{value.name}_f", value.dtype, layout, side.hint)
         slot = tir.Slot(tir.Name(ring), None, origin[::-1] if transposed else origin, transposed)
-        self.build.step(f"ldm_{register}", tir.LdMatrix(register, slot), span)
+        contiguous = 0 if transposed else 1
+        if value.dtype.size == 2 or contiguous == side.depth:
+            self.build.touch(ring, SharedAccess(layout, transposed, WIDEST, blocks=True))
+            self.build.step(f"ldm_{register}", tir.LdMatrix(register, slot), span)
+        else:
+            bytes_ = min(contiguous_run(layout, contiguous) * value.dtype.size, WIDEST)
+            self.build.touch(ring, SharedAccess(layout, transposed, bytes_))
+            self.build.step(f"ld_{register}", tir.LdShared(register, slot, bytes_), span)
         return register
