@@ -9,7 +9,7 @@ import pytest
 
 from tidegate.errors import LaunchFailed, LaunchRefused, NoDriver, WrongArguments
 from tidegate.ir import tir
-from tidegate.ir.dtypes import BF16
+from tidegate.ir.dtypes import BF16, DTYPES
 from tidegate.ir.text import parse_kernel
 from tidegate.runtime import driver
 from tidegate.runtime.arguments import Binding, Described, bind, describe
@@ -80,6 +80,24 @@ def test_arrays_are_described() -> None:
             }
 
     assert describe(OnDevice()) == Described("bf16", (4, 8), False, 512, "cuda:0", 7)
+    for dtype in DTYPES.values():
+        assert describe(np.zeros((2, 3), dtype.numpy)).dtype == dtype.name
+    for typestr, name in (("|i1", "i8"), ("<i4", "i32"), ("<i8", "i64"), ("|b1", "bool"), ("<f2", "f16")):
+        interface = {"typestr": typestr, "shape": (4,), "data": (512, False)}
+        assert describe(SimpleNamespace(__cuda_array_interface__=interface)).dtype == name
+    coded = {"typestr": "|V1", "shape": (4,), "data": (512, False)}
+    assert describe(SimpleNamespace(dtype="float8_e5m2", __cuda_array_interface__=coded)).dtype == "f8e5m2"
+
+    class OfTorch:
+        is_cuda, dtype, shape, device = True, "torch.float8_e4m3fn", (4,), "cuda:0"
+
+        def is_contiguous(self) -> bool:
+            return True
+
+        def data_ptr(self) -> int:
+            return 512
+
+    assert describe(OfTorch()) == Described("f8e4m3", (4,), True, 512, "cuda:0")
     with pytest.raises(WrongArguments, match="an argument is a list"):
         describe([1, 2])
 
