@@ -75,7 +75,7 @@ def check_dot(node: hir.Dot, target: Target) -> Product:
     tf32 = node.by is not None and "tf32" in dict(node.by.options)
     if product is None or (node.a.dtype == F32 and not tf32):
         kinds = ", ".join(str(d) for p in PRODUCTS.values() for d in p.operands if d != F32)
-        advice = 'cast the operands: x.astype("bf16")'
+        advice = f'cast the operands: x.astype("{"i8" if node.a.dtype.integer else "bf16"}")'
         raise NoInstruction(
             node.span,
             what=f"mma.sync multiplies tiles of {kinds}; {node.a.name} is {node.a.dtype}",
