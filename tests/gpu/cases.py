@@ -77,6 +77,11 @@ def cases() -> Iterator[Case]:
             causal = tuple((n, s) for n, s in sizes if n != "T")
             yield Case("attention_small", "attention_causal", causal, (("GROUP", 2), ("D", width), ("warps", warps)))
             yield Case("attention_small", "attention", sizes, (("GROUP", 2), ("D", width), ("warps", warps)))
+    for h, w in ((512, 1024), (33, 72), (1, 4), (0, 8)):
+        yield Case("stencil", "jacobi", (("H", h), ("W", w)))
+    for rows, taps in ((1000, 4), (70, 1), (3, 5), (64, 0)):
+        for stages in (1, 2, 3):
+            yield Case("stencil", "causal_conv", (("T", rows), ("C", 136), ("K", taps)), (("STAGES", stages),))
     yield gemm("gemm_v2", 192, 96, 160, BM=96, BN=48, BK=32, STAGES=3, warps=4)
     yield gemm("gemm_v2", 192, 96, 160, BM=16, BN=8, BK=16, STAGES=5, warps=8)
 

@@ -61,6 +61,8 @@ def cases() -> Iterator[Case]:
     for stages in range(1, 4):
         options = {"STAGES": stages, "D": 16, "GROUP": 2, "BM": 32, "BN": 16, "warps": 2}
         yield Case("attention_small", "attention", options, {"B": 1, "H": 2, "HK": 1, "S": 24}, ("T", 16))
+        yield Case("stencil", "causal_conv", {"STAGES": stages, "BT": 16, "BC": 16}, {"T": 40, "C": 24}, ("K", 1))
+    yield Case("stencil", "jacobi", {"BH": 8, "BW": 16}, {"H": 24, "W": 24})
     wide = {**options, "D": 32, "warps": 8, "STAGES": 1}
     yield Case("attention_small", "attention", wide, {"B": 1, "H": 2, "HK": 1, "S": 24}, ("T", 16))
 

@@ -251,7 +251,7 @@ class Machine:
         if isinstance(stmt, (tir.Wgmma, tir.Sync, tir.For, tir.If)):
             return
         for how in ("reads", "writes"):
-            for name in _names(stmt, how):
+            for name in tir.registers(stmt, how):
                 number = self.registers.get(name)
                 if number is None:
                     continue
@@ -309,19 +309,11 @@ class Machine:
             raise Fault("outstanding copy", None, (), state=state, detail=detail, remedy=remedy)
 
 
-def _names(stmt: tir.Stmt, how: str) -> list[str]:
-    found: list[str] = []
-    for name in getattr(stmt, how, ()):
-        value = getattr(stmt, name)
-        found.extend(v for v in (value if isinstance(value, tuple) else (value,)) if isinstance(v, str))
-    return found
-
-
 def _writer(state: State, register: str, group: Group, kind: type[tir.Stmt] = tir.Instruction) -> Log | None:
     """The last step of a group that wrote a register."""
     log = state.log.before if state.log is not None else None
     while log is not None:
-        if log.group == group.name and isinstance(log.stmt, kind) and register in _names(log.stmt, "writes"):
+        if log.group == group.name and isinstance(log.stmt, kind) and register in tir.registers(log.stmt, "writes"):
             return log
         log = log.before
     return None

@@ -101,11 +101,15 @@ class Replay:
         origin = tuple(ex.evaluate(e, names) for e in window.origin)
         bounds = [None if b is None else ex.evaluate(b, names) for b in window.bounds]
         ends = [o + n if b is None else min(o + n, b) for o, n, b in zip(origin, layout.shape, bounds, strict=True)]
-        if any(o >= e for o, e in zip(origin, ends, strict=True)):
+        starts = [max(o, 0) if axis in window.below else o for axis, o in enumerate(origin)]
+        if window.rows is not None and (most := bounds[window.rows.axis]) is not None:
+            ends[window.rows.axis] = most  # data decides which rows
+        if any(o >= e for o, e in zip(starts, ends, strict=True)):
             return  # all masked
         at = tuple((n, v) for n, v in {**dict(self.cta), **values}.items())
-        me = Instance(stmt, window.tensor, layout, write, origin, origin, tuple(ends), self.cta, at, state.now, group)
-        if any(o < 0 or e > n for o, e, n in zip(origin, ends, shape, strict=True)):
+        low, high = tuple(starts), tuple(ends)
+        me = Instance(stmt, window.tensor, layout, write, origin, low, high, self.cta, at, state.now, group)
+        if any(o < 0 or e > n for o, e, n in zip(low, high, shape, strict=True)):
             message = f"the window leaves {window.tensor} {list(shape)}"
             self.finding = Finding("out of bounds", message, None, me.access(()), "a bound that masks the access")
         elif write:

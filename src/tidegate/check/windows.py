@@ -126,7 +126,7 @@ def unproved_bounds(kernel: tir.Kernel, reader: Reader, found: list[Use]) -> Ite
             zip(use.origin, use.bounds, shape, use.extent, strict=True)
         ):
             where = f"axis {axis} of {print_stmt(use.stmt)}"
-            if not at_least_0(origin, use.facts, reader):
+            if axis not in use.window.below and not at_least_0(origin, use.facts, reader):
                 yield f"{where} is not shown to begin at 0 or later"
             end = origin.plus(Linear(extent)) if bound is None else bound
             if not at_least_0(size.plus(end, -1), use.facts, reader):

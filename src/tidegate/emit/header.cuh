@@ -5,6 +5,7 @@
 using u16 = unsigned short;
 using u32 = unsigned int;
 using i64 = long long;
+using i32 = int;
 using f32 = float;
 using f16 = u16;   // the bits; arithmetic is done in f32
 using bf16 = u16;  // the bits; arithmetic is done in f32
@@ -35,6 +36,11 @@ __device__ __forceinline__ constexpr int floor_mod(int a, int b) { return a - b 
 template <int bytes>
 __device__ __forceinline__ constexpr int bytes_inside(i64 left) {
   return left < 0 ? 0 : left < bytes ? static_cast<int>(left) : bytes;
+}
+
+// A row that exists: the address of one that does not is not used, but must be one.
+__device__ __forceinline__ constexpr int row_inside(int row, int rows) {
+  return static_cast<u32>(row) < static_cast<u32>(rows) ? row : 0;
 }
 
 // ------------------------------------------------------------------------------------------------ asynchronous copies

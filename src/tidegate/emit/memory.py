@@ -11,7 +11,7 @@ from tidegate.emit.affine import Affine
 from tidegate.emit.context import Context, active, factor, guarded, scoped
 from tidegate.errors import NotEmittable
 from tidegate.ir import tir
-from tidegate.ir.dtypes import DType
+from tidegate.ir.dtypes import F32, DType
 from tidegate.ir.layout import Layout, byte_offsets, coordinates
 
 Forms = Mapping[str, Affine]
@@ -33,7 +33,7 @@ def emit_cp_async(cx: Context, s: tir.CpAsync) -> list[str]:
             return [f"{full}({dst}, {src});"]
         if far.whole or far.last not in far.bounded:
             return [f"{full}_zfill({dst}, {src}, {far.inside(forms)} ? {s.bytes} : 0);"]
-        left = f"bytes_inside<{s.bytes}>((i64(left_{far.last}) - {factor(str(forms[f'c{far.last}']))}) * {size})"
+        left = f"bytes_inside<{s.bytes}>({factor(far.left(forms))} * {size})"
         rows = far.inside(forms, far.rows)
         return [f"{full}_zfill({dst}, {src}, {f'{rows} ? {left} : 0' if rows else left});"]
 
@@ -140,7 +140,7 @@ def _suffix(dtype: DType, bytes: int) -> str:
     if bytes == 2:
         return "b16"
     count = bytes // 4
-    return ("f32" if dtype.size == 4 else "b32") + (f"x{count}" if count > 1 else "")
+    return ("f32" if dtype == F32 else "b32") + (f"x{count}" if count > 1 else "")
 
 
 def _packed(part: Pieces) -> bool:
@@ -165,7 +165,10 @@ def _direct(cx: Context, register: str, dtype: DType, part: Pieces, forms: Forms
     """C++ pointer to the registers of a group where they lie as memory has them."""
     name = cx.name("register", register)
     if dtype.size == 4:
-        return f"{name} + {factor(str(forms['r0']))}".removesuffix(" + 0") if _consecutive(part) else None
+        if not _consecutive(part):
+            return None
+        place = f"{name} + {factor(str(forms['r0']))}".removesuffix(" + 0")
+        return place if dtype.floating else f"reinterpret_cast<u32*>({place})"
     return f"{name} + {factor(str(forms['r0'].halves()))}".removesuffix(" + 0") if _packed(part) else None
 
 
@@ -177,7 +180,7 @@ def _load(cx: Context, register: str, dtype: DType, part: Pieces, forms: Forms, 
     group = part.registers.shape[-1]
     if dtype.size == 4:
         moves = [f"{name}[{forms[f'r{i}']}] = v[{i}];" for i in range(group)]
-        return [f"f32 v[{group}];", f"{call}(v, {at});", *moves]
+        return [f"{'f32' if dtype.floating else 'u32'} v[{group}];", f"{call}(v, {at});", *moves]
     moves = [f"set_half({name}, {forms[f'r{i}']}, get_half(v, {i}));" for i in range(group)]
     return [f"u32 v[{max(group // 2, 1)}];", f"{call}(v, {at});", *moves]
 
@@ -189,8 +192,10 @@ def _store(cx: Context, register: str, dtype: DType, part: Pieces, forms: Forms,
     name = cx.name("register", register)
     group = part.registers.shape[-1]
     if dtype.size == 4:
+        kind = "f32" if dtype.floating else "u32"
         values = ", ".join(f"{name}[{forms[f'r{i}']}]" for i in range(group))
-        return [f"const f32 v[{group}] = {{{values}}};", f"{call}({at}, v);"]
+        values = values if dtype.floating else f"u32({values.replace(', ', '), u32(')})"
+        return [f"const {kind} v[{group}] = {{{values}}};", f"{call}({at}, v);"]
     halves = [f"get_half({name}, {forms[f'r{i}']})" for i in range(group)]
     words = [f"pair({a}, {b})" for a, b in zip(halves[::2], halves[1::2], strict=True)] if group > 1 else halves
     return [f"const u32 v[{len(words)}] = {{{', '.join(words)}}};", f"{call}({at}, v);"]
@@ -200,7 +205,8 @@ def _zero(cx: Context, register: str, dtype: DType, part: Pieces, forms: Forms) 
     name = cx.name("register", register)
     group = part.registers.shape[-1]
     if dtype.size == 4:
-        return [f"{name}[{forms[f'r{i}']}] = 0.0f;" for i in range(group)]
+        zero = "0.0f" if dtype.floating else "0"
+        return [f"{name}[{forms[f'r{i}']}] = {zero};" for i in range(group)]
     if _packed(part):
         return [f"{name}[{forms['r0'].halves() + i}] = 0;" for i in range(group // 2)]
     return [f"set_half({name}, {forms[f'r{i}']}, 0);" for i in range(group)]

@@ -49,5 +49,5 @@ BOOL = DType("bool", 4, 0.0)
 """Masks. A register holds 0 or 1 in 32 bits; there are no masks in memory."""
 
 DTYPES: dict[str, DType] = {d.name: d for d in (F32, F16, BF16, I32, BOOL)}
-MEMORY_DTYPES = (F32, F16, BF16)
+MEMORY_DTYPES = (F32, F16, BF16, I32)
 """What tensors and staged tiles can hold."""

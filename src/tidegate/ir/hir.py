@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from tidegate.errors import Span
 from tidegate.ir.dtypes import DType
-from tidegate.ir.expr import Expr, Int, binary, cdiv
+from tidegate.ir.expr import Expr, Int, Sym, binary, cdiv, mul
 from tidegate.ir.layout import Coord
 
 
@@ -56,13 +56,24 @@ class Tensor:
 class Axis:
     """One axis of a window: ``size`` elements from ``index * size`` on, of an axis of ``extent``; index None: all.
 
-    ``at`` instead: the single element at that position, and the tile has no such axis.
+    Instead of an index, ``at``: the single element at that position, and the tile has no such axis; ``start``: from
+    that position on, which may be negative; ``rows``: the elements at the positions that this i32 tile holds. Positions
+    outside the axis read as zero and are not written.
     """
 
     index: str | None
     size: int
     extent: Expr
     at: Expr | None = None
+    start: Expr | None = None
+    rows: Value | None = None
+
+    @property
+    def origin(self) -> Expr:
+        """The position of the first element (of a gathered axis 0)."""
+        if self.index is not None:
+            return mul(Sym(self.index), self.size)
+        return self.at or self.start or Int(0)
 
 
 @dataclass(frozen=True)
@@ -75,6 +86,17 @@ class Window:
     @property
     def shape(self) -> Coord:
         return tuple(a.size for a in self.axes if a.at is None)
+
+    @property
+    def rows(self) -> Value | None:
+        """The tile of positions of the gathered axis, if there is one."""
+        return next((a.rows for a in self.axes if a.rows is not None), None)
+
+    @property
+    def tile_axis(self) -> int:
+        """The axis of the tile along which it is gathered."""
+        gathered = next(i for i, a in enumerate(self.axes) if a.rows is not None)
+        return gathered - sum(a.at is not None for a in self.axes[:gathered])
 
 
 @dataclass(frozen=True)
@@ -248,6 +270,8 @@ class Program:
 def operands(op: Op) -> tuple[Value, ...]:
     """The tiles that an op reads."""
     match op:
+        case Load():
+            return () if op.window.rows is None else (op.window.rows,)
         case Store():
             return (op.value,)
         case Dot():
@@ -258,6 +282,11 @@ def operands(op: Op) -> tuple[Value, ...]:
             return (op.source,)
         case _:
             return ()
+
+
+def result(op: Op) -> Value | None:
+    """The tile that an op makes, if it makes one."""
+    return None if isinstance(op, Store) else op.result
 
 
 def walk(body: tuple[Op | Loop, ...]) -> Iterator[Op | Loop]:

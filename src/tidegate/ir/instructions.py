@@ -6,6 +6,7 @@ at import.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -70,6 +71,16 @@ class Instruction(Stmt):
             raise TypeError(f"instruction {cls.__name__} does not declare {', '.join(missing)}")
         for name, value in effects.items():
             setattr(cls, name, value)
+
+
+def registers(stmt: Stmt, how: str) -> Iterator[str]:
+    """What a statement ``reads`` or ``writes`` that is no memory: names of registers and cursors. The rows of a window
+    are read whichever way the window goes."""
+    for name in getattr(stmt, how, ()):
+        value = getattr(stmt, name)
+        yield from (v for v in (value if isinstance(value, tuple) else (value,)) if isinstance(v, str))
+    if how == "reads":
+        yield from (v.rows.register for v in vars(stmt).values() if isinstance(v, Window) and v.rows is not None)
 
 
 _REG = {"proxy": Proxy.NONE, "completes": Completion.RETURN, "by": Participants.THREAD}

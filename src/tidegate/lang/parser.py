@@ -16,13 +16,14 @@ from tidegate.errors import (
     NotCarried,
     OverlappingWrites,
     ShapeMismatch,
+    Span,
     UnknownName,
     UnsupportedSyntax,
     WrongDirection,
 )
 from tidegate.ir import hir
 from tidegate.ir.dtypes import DTYPES, MEMORY_DTYPES
-from tidegate.ir.expr import Expr, Int, Sym, add, cdiv, mul, symbols
+from tidegate.ir.expr import Expr, Int, Sym, add, cdiv, factor, mul, symbols
 from tidegate.lang import surface
 from tidegate.lang.expressions import OPERATORS, Expressions
 from tidegate.lang.scope import Gone, Scope, TileIndex
@@ -246,6 +247,8 @@ class _Parser:
             raise WrongDirection(
                 span, what=f"{tensor.name} is a tg.Tensor, which is read only", advice="declare it tg.Out to write it"
             )
+        for axis in window.axes:
+            self.alone(span, tensor, axis)
         tile = self.expressions.tile(value, f"the value written to {tensor.name}")
         if tile.shape != window.shape:
             raise ShapeMismatch(
@@ -260,6 +263,22 @@ class _Parser:
                 advice=f'write {ast.unparse(value)}.astype("{tensor.dtype}")',
             )
         self.scope.ops.append(hir.Store(window, tile, span))
+
+    def alone(self, span: Span, tensor: hir.Tensor, axis: hir.Axis) -> None:
+        """Windows that are written are equal or have no element in common."""
+        if axis.rows is not None:
+            raise OverlappingWrites(
+                span,
+                what=f"rows of {tensor.name} are written that {axis.rows.name} names, and it may name one twice",
+                advice="add to them by tg.atomic_add, or gather where the tile is loaded",
+            )
+        if axis.start is not None and factor(axis.start) % axis.size:
+            raise OverlappingWrites(
+                span,
+                what=f"{axis.size} elements of {tensor.name} from {axis.start} on are written: no multiple of "
+                f"{axis.size}, so that two such windows may overlap",
+                advice="write tiles, or slices that begin at multiples of their size",
+            )
 
     # -------------------------------------------------------------------------------------- loops
 
@@ -456,7 +475,7 @@ def _prune(body: tuple[hir.Op | hir.Loop, ...], used: set[int]) -> tuple[hir.Op 
             inner = _prune(node.body, used)
             if inner or carried:
                 out.append(replace(node, carried=carried, body=inner))
-        elif isinstance(node, hir.Store) or node.result.id in used:
+        elif (result := hir.result(node)) is None or result.id in used:
             out.append(node)
     return tuple(out)
 
@@ -472,7 +491,7 @@ def _check_outputs(program: hir.Program) -> None:
         for axis in program.grid:
             alone = isinstance(axis.extent, Int) and axis.extent.value <= axis.size
             if axis.index not in indices and not alone:
-                computed = any(a.at is not None and axis.index in symbols(a.at) for a in store.window.axes)
+                computed = any(a.index is None and axis.index in symbols(a.origin) for a in store.window.axes)
                 how = "only computes with the grid index {0}, so CTAs that differ in it may collide"
                 how = how if computed else "does not depend on the grid index {0}, so CTAs that differ in it collide"
                 raise OverlappingWrites(

@@ -72,8 +72,13 @@ def tiles(extent: str | int, size: int, until: Any = None) -> Any:
     _kernel_only("tiles")
 
 
+def begin(index: Any) -> Any:
+    """The first position that a tg.tiles index covers, an integer: ``x[tg.begin(m) - 1 : tg.end(m) + 1, :]``."""
+    _kernel_only("begin")
+
+
 def end(index: Any) -> Any:
-    """The position behind the last one that a tg.tiles index covers; for ``until=``."""
+    """The position behind the last one that a tg.tiles index covers, an integer; also for ``until=``."""
     _kernel_only("end")
 
 

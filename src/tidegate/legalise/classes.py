@@ -118,7 +118,8 @@ def _same(layout: Layout) -> Layout:
 
 
 def choose(program: hir.Program, views: Views, reach: Mapping[str, int]) -> dict[int, Layout]:
-    """Layout of every register value (by id). ``reach``: bytes that one access to each tensor may move."""
+    """Layout of every register value (by id). ``reach``: bytes that one access to each tensor may move (windows that
+    begin beside such pieces are accessed in narrower ones, in the same layout)."""
     graph = Relations()
     for node in hir.walk(program.body):
         _relate(graph, node, views, reach)
@@ -187,6 +188,9 @@ def _relate(graph: Relations, node: hir.Op | hir.Loop, views: Views, reach: Mapp
                 graph.equal(node.result, node.c)
         case hir.Load() if node.result.id not in views:
             graph.run(node.result, len(node.result.shape) - 1, reach[node.window.tensor] // node.result.dtype.size)
+            if node.window.rows is not None:
+                axes, narrow = (node.window.tile_axis,), node.window.rows.shape
+                graph.derived(node.result, node.window.rows, lambda layout: restricted(layout, axes, narrow))
         case hir.Reduce():
             axis = node.axis
             graph.derived(node.source, node.result, lambda layout: layout.collapsed(axis))

@@ -20,6 +20,7 @@ from tidegate.legalise.classes import (
     staged_views,
     store_view_layout,
 )
+from tidegate.legalise.gathers import Gather, Indices, rows_layout
 from tidegate.legalise.layouts import (
     SharedAccess,
     blocked,
@@ -75,14 +76,13 @@ class _Legaliser:
         for node in hir.walk(program.body):
             if isinstance(node, hir.Dot):
                 check_dot(node)
-        mechanisms = {
-            n.result.id: mechanism(program, n, self.align) for n in hir.walk(program.body) if isinstance(n, hir.Load)
-        }
-        self.mechanisms = mechanisms
-        in_shared = {value for value, how in mechanisms.items() if how != "registers"}
+        self.indices = Indices(program)
+        self.mechanisms = {n.result.id: self.mechanism(n) for n in hir.walk(program.body) if isinstance(n, hir.Load)}
+        in_shared = {value for value, how in self.mechanisms.items() if how != "registers"}
         self.views = staged_views(program.body, in_shared)
         self.layouts = choose(program, self.views, self.align)
         self.shared_registers = coalesce(program.body, self.layouts)
+        self.indices.want(self.gather_place)
         self.block(program.body, None)
         check_sizes(program, self.target, self.build)
         return legal.LegalProgram(
@@ -104,35 +104,43 @@ class _Legaliser:
 
     def block(self, body: tuple[hir.Op | hir.Loop, ...], loop: str | None) -> None:
         for node in body:
-            match node:
-                case hir.Loop():
-                    self.loop(node)
-                case hir.Load():
-                    self.load(node, loop)
-                case hir.Store():
-                    self.store(node)
-                case hir.Fill():
-                    out = self.result(node.result)
-                    self.build.step(f"fill_{out}", tir.Fill(out, node.number), node.span)
-                case hir.Positions():
-                    out = self.result(node.result)
-                    origin = mul(Sym(node.index), node.result.shape[0])
-                    self.build.step(f"positions_{out}", tir.Positions(out, origin), node.span)
-                case hir.Map():
-                    self.map(node)
-                case hir.Cast():
-                    source = self.operand(node.source, self.layouts[node.result.id], node.span)
-                    out = self.result(node.result)
-                    self.build.step(f"cast_{out}", tir.Cast(out, source), node.span)
-                case hir.Transpose():
-                    if node.result.id not in self.views:
-                        self.transpose(node)
-                case hir.Reduce():
-                    self.reduce(node)
-                case hir.Spread():
-                    self.spread(node)
-                case hir.Dot():
-                    self.dot(node)
+            if isinstance(node, hir.Loop):
+                self.loop(node)
+                continue
+            made = hir.result(node)
+            if made is None or made.id not in self.indices.idle:
+                self.op(node, loop)
+            if made is not None:
+                self.wanted_copies(node, made)
+
+    def wanted_copies(self, node: hir.Op, made: hir.Value) -> None:
+        """Makes a value in the layouts in which gathers want it."""
+        for layout in self.indices.wanted.get(made.id, ()):
+            if made.id in self.indices.idle or self.build.register_layout(self.registers[made.id]) != layout:
+                self.converted[made.id, layout] = self.remade(node, layout, None, None)
+
+    def op(self, node: hir.Op, loop: str | None) -> None:
+        match node:
+            case hir.Load() if self.mechanisms[node.result.id] == "registers":
+                out = self.result(node.result)
+                self.compute(node, out, [], self.rows(node, self.build.register_layout(out), None, None))
+            case hir.Load():
+                self.stage(node, loop)
+            case hir.Store():
+                self.store(node)
+            case hir.Fill() | hir.Positions() | hir.Map() | hir.Cast():
+                layout = self.layouts[node.result.id]
+                args = [self.operand(v, layout, node.span) for v in hir.operands(node)]
+                self.compute(node, self.result(node.result), args)
+            case hir.Transpose():
+                if node.result.id not in self.views:
+                    self.transpose(node)
+            case hir.Reduce():
+                self.reduce(node)
+            case hir.Spread():
+                self.spread(node)
+            case hir.Dot():
+                self.dot(node)
 
     def loop(self, node: hir.Loop) -> None:
         for c in node.carried:
@@ -185,13 +193,14 @@ class _Legaliser:
         """A register that holds the value in ``layout``, read or converted when it must be."""
         if value.id in self.views:
             return self.read_staged(value, layout, span)
+        key = (value.id, layout)
+        if key in self.converted:
+            return tir.Name(self.converted[key])
         register = self.registers[value.id]
         if self.build.register_layout(register) == layout:
             return tir.Name(register)
-        key = (value.id, layout)
-        if key not in self.converted:
-            ring = self.to_scratch(value, register, span)
-            self.converted[key] = self.read_ring(ring, value, False, layout, span)
+        ring = self.to_scratch(value, register, span)
+        self.converted[key] = self.read_ring(ring, value, False, layout, span)
         return tir.Name(self.converted[key])
 
     def to_scratch(self, value: hir.Value, register: str, span: Span) -> str:
@@ -232,34 +241,34 @@ class _Legaliser:
 
     # -------------------------------------------------------------------------------------- memory ops
 
-    def load(self, node: hir.Load, loop: str | None) -> None:
-        how = self.mechanisms[node.result.id]
-        window = self.tensors.window(node.window)
-        align, size = self.align[node.window.tensor], node.result.dtype.size
-        shape = node.result.shape
-        if how == "registers":
-            out = self.result(node.result)
-            run = contiguous_run(self.build.register_layout(out), len(shape) - 1)
-            self.build.step(f"ldg_{out}", tir.LdGlobal(out, window, min(run * size, align)), node.span)
-            return
-        stages = node.stages
-        if stages > 1 and not loop:
+    def mechanism(self, node: hir.Load) -> str:
+        how = mechanism(self.program, node, self.tensors.reach(node.window))
+        if node.result.id not in self.indices.idle:
+            return how
+        if how != "registers":
             raise BadSchedule(
                 node.span,
-                what=f"stages={stages} outside a tg.tiles loop: the tile is filled once, and needs one slot",
+                what=f"{node.result.name} is read as the rows of a gather alone, and those are loaded to registers",
+                advice="drop by=, stages= and to=",
+            )
+        return how
+
+    def stage(self, node: hir.Load, loop: str | None) -> None:
+        """A load to shared memory."""
+        shape = node.result.shape
+        if node.stages > 1 and not loop:
+            raise BadSchedule(
+                node.span,
+                what=f"stages={node.stages} outside a tg.tiles loop: the tile is filled once, and needs one slot",
                 advice="drop stages=, or load the tile inside the loop that uses it",
             )
-        ring = self.build.ring(node.result.name, node.result.dtype, shape, stages, loop, True, node.span)
+        ring = self.build.ring(node.result.name, node.result.dtype, shape, node.stages, loop, True, node.span)
         self.staged[node.result.id] = _Staged(ring)
         slot = tir.Slot(tir.Name(ring), None, (0,) * len(shape))
-        wanted = dict(node.by.options).get("bytes", WIDEST) if node.by else WIDEST
-        layout = copy_layout(shape, size, self.program.warps, min(align, wanted))
-        bytes_ = min(contiguous_run(layout, len(shape) - 1) * size, align, wanted)
+        layout, bytes_ = self.copy(node)
         self.build.touch(ring, SharedAccess(layout, False, bytes_))
-        if how == "cp_async":
-            if bytes_ < 4 or (node.by and node.by.options and bytes_ < wanted):
-                layout, bytes_ = self.wider_copy(node, layout, align, wanted)
-                self.build.accesses[ring] = [SharedAccess(layout, False, bytes_)]
+        window = self.tensors.window(node.window, self.rows(node, layout, loop, ring))
+        if self.mechanisms[node.result.id] == "cp_async":
             name = self.build.layout(layout, f"copy_{ring}")
             self.build.step(f"copy_{ring}", tir.CpAsync(slot, window, name, bytes_), node.span, ring)
             return
@@ -267,19 +276,27 @@ class _Legaliser:
         self.build.step(f"ldg_{ring}", tir.LdGlobal(register, window, bytes_), node.span, ring)
         self.build.step(f"sts_{ring}", tir.StShared(slot, register, bytes_), node.span, ring)
 
-    def wider_copy(self, node: hir.Load, layout: Layout, align: int, wanted: int) -> tuple[Layout, int]:
-        """A copy of pieces of at least 4 bytes (or of the size asked for), even if that leaves threads idle."""
+    def copy(self, node: hir.Load) -> tuple[Layout, int]:
+        """How threads share a load to shared memory, and the bytes of one access."""
+        shape, size, align = node.result.shape, node.result.dtype.size, self.tensors.reach(node.window)
+        wanted = dict(node.by.options).get("bytes", WIDEST) if node.by else WIDEST
+        layout = copy_layout(shape, size, self.program.warps, min(align, wanted))
+        bytes_ = min(contiguous_run(layout, len(shape) - 1) * size, align, wanted)
+        asked = node.by is not None and bool(node.by.options)
+        if self.mechanisms[node.result.id] == "cp_async" and (bytes_ < 4 or (asked and bytes_ < wanted)):
+            return self.wider_copy(node, align, wanted if asked else 4)
+        return layout, bytes_
+
+    def wider_copy(self, node: hir.Load, align: int, need: int) -> tuple[Layout, int]:
+        """A copy of pieces of ``need`` bytes, even if that leaves threads idle."""
         size, shape = node.result.dtype.size, node.result.shape
-        need = wanted if node.by and node.by.options else 4
         tensor = self.program.tensor(node.window.tensor)
-        rows = next(map(str, tensor.shape[1:][-1:]), "its start")
         if align < need:
-            raise CopyAlignment(
-                node.span,
-                tensor=tensor.name,
-                align=f"{align} bytes",
-                why=f"its rows ({rows} elements of {size} bytes) begin at multiples of {align} bytes",
-            )
+            rows = next(map(str, tensor.shape[1:][-1:]), "its start")
+            why = f"its rows ({rows} elements of {size} bytes) begin at multiples of {align} bytes"
+            if align < self.align[tensor.name]:
+                why = f"the window begins at {node.window.axes[-1].start} of its last axis"
+            raise CopyAlignment(node.span, tensor=tensor.name, align=f"{align} bytes", why=why)
         if shape[-1] * size % need:
             raise BadSchedule(
                 node.span,
@@ -288,9 +305,56 @@ class _Legaliser:
             )
         return blocked(shape, self.program.warps, len(shape) - 1, need // size), need
 
+    # -------------------------------------------------------------------------------------- rows of gathers
+
+    def gather_place(self, node: Gather) -> tuple[Layout, str | None]:
+        """The layout of a gather's tile, and the loop whose fills it is part of."""
+        if self.mechanisms[node.result.id] == "registers":
+            home = self.shared_registers.get(node.result.id, node.result.id)
+            return self.layouts[home], None
+        return self.copy(node)[0], next(iter(self.indices.homes[node.result.id][-1:]), None)
+
+    def rows(self, node: Gather, tile: Layout, loop: str | None, ring: str | None) -> tir.Name | None:
+        """The register with the rows that each thread needs for ``tile``; None: the window is not gathered."""
+        rows = node.window.rows
+        if rows is None:
+            return None
+        layout = rows_layout(node.window, tile)
+        if ring is None or not self.indices.made_in(rows, loop):
+            return self.operand(rows, layout, node.span)
+        obstacle = self.indices.obstacle(rows, loop)
+        if obstacle is None:
+            return self.filled(rows, layout, loop, ring, node.span)
+        if node.stages == 1:
+            return self.operand(rows, layout, node.span)
+        raise BadSchedule(
+            node.span,
+            what=f"{node.result.name} is copied ahead of its trip, and its rows depend on {obstacle.name}, which is "
+            "not known then",
+            advice="drop stages=, or make the rows of loads, positions and elementwise operations",
+        )
+
+    def filled(self, value: hir.Value, layout: Layout, loop: str | None, ring: str, span: Span) -> tir.Name:
+        """A part of the rows of a gather, computed where its ring is filled, for the trip that is filled."""
+        if not self.indices.made_in(value, loop):
+            return self.operand(value, layout, span)
+        return self.remade(self.indices.makers[value.id], layout, loop, ring)
+
+    def remade(self, node: hir.Op, layout: Layout, loop: str | None, ring: str | None) -> tir.Name:
+        """What an op makes, once more in a layout."""
+        value = hir.result(node)
+        assert value is not None  # only ops with results are done again
+        args = [
+            self.operand(v, layout, node.span) if ring is None else self.filled(v, layout, loop, ring, node.span)
+            for v in hir.operands(node)
+        ]
+        out = self.build.register(value.name, value.dtype, layout, "rows")
+        self.compute(node, out, args, fills=ring)
+        return out
+
     def store(self, node: hir.Store) -> None:
         value, size = node.value, node.value.dtype.size
-        align = self.align[node.window.tensor]
+        align = self.tensors.reach(node.window)
         if node.window.tensor in self.stored:
             layout = self.stored_layout(node)
         elif value.id in self.views:
@@ -331,11 +395,35 @@ class _Legaliser:
             self.move(tir.Name(self.converted[key]), register, span)
         return tir.Name(self.converted[key])
 
-    def map(self, node: hir.Map) -> None:
-        layout = self.layouts[node.result.id]
-        args = tuple(self.operand(a, layout, node.span) if isinstance(a, hir.Value) else a for a in node.args)
-        out = self.result(node.result)
-        self.build.step(f"{node.op}_{out}", tir.Map(out, tir.Name(node.op), args), node.span)
+    def compute(
+        self,
+        node: hir.Op,
+        out: tir.Name,
+        args: list[tir.Name],
+        rows: tir.Name | None = None,
+        fills: str | None = None,
+    ) -> None:
+        """The step of an op that makes registers out of registers ``args`` of the same layout."""
+        match node:
+            case hir.Load():
+                layout = self.build.register_layout(out)
+                bytes_ = min(contiguous_run(layout, layout.rank - 1) * node.result.dtype.size, WIDEST)
+                window = self.tensors.window(node.window, rows)
+                load = tir.LdGlobal(out, window, min(bytes_, self.tensors.reach(node.window)))
+                self.build.step(f"ldg_{out}", load, node.span, fills)
+            case hir.Fill():
+                self.build.step(f"fill_{out}", tir.Fill(out, node.number), node.span, fills)
+            case hir.Positions():
+                origin = mul(Sym(node.index), node.result.shape[0])
+                self.build.step(f"positions_{out}", tir.Positions(out, origin), node.span, fills)
+            case hir.Map():
+                left = iter(args)
+                operands = tuple(next(left) if isinstance(a, hir.Value) else a for a in node.args)
+                self.build.step(f"{node.op}_{out}", tir.Map(out, tir.Name(node.op), operands), node.span, fills)
+            case hir.Cast():
+                self.build.step(f"cast_{out}", tir.Cast(out, args[0]), node.span, fills)
+            case _:
+                raise TypeError(f"{type(node).__name__} is no op on registers of one layout")
 
     def transpose(self, node: hir.Transpose) -> None:
         wanted = self.layouts[node.result.id]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from tidegate.errors import BadSchedule, NoInstruction, OverCapacity
 from tidegate.ir import hir, legal
 from tidegate.ir.dtypes import BF16, F16
@@ -15,10 +13,10 @@ MAX_ELEMENTS = 4096
 """Elements of a tile per thread that TIR allows (tidegate.ir.spec)."""
 
 
-def mechanism(program: hir.Program, load: hir.Load, align: Mapping[str, int]) -> str:
+def mechanism(program: hir.Program, load: hir.Load, align: int) -> str:
     """How a load is carried out: cp_async, ld (through registers into shared memory) or registers.
 
-    ``align``: bytes that divide the rows of each tensor. Raises BadSchedule.
+    ``align``: bytes that one access to the window may move. Raises BadSchedule.
     """
     by = load.by.name if load.by else None
     if by not in (None, "cp_async", "ld"):
@@ -31,7 +29,7 @@ def mechanism(program: hir.Program, load: hir.Load, align: Mapping[str, int]) ->
     wants_shared = load.to == "shared" or load.stages > 1 or feeds_dot(program, load.result)
     if by is None:
         row = load.result.shape[-1] * load.result.dtype.size
-        copies = align[load.window.tensor] >= 4 and row % 4 == 0
+        copies = align >= 4 and row % 4 == 0
         by = "cp_async" if wants_shared and copies else "ld"
     if load.by and by == "cp_async" and load.to == "registers":
         raise BadSchedule(

@@ -86,6 +86,9 @@ def rounding_bound(program: hir.Program, arrays: Mapping[str, np.ndarray]) -> di
     return machine.errors
 
 
+Place = tuple[np.ndarray, ...]
+"""An index of an array by arrays, one per axis, as np.ix_ makes it."""
+
 FOLDS: dict[str, np.ufunc] = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 
 
@@ -182,38 +185,37 @@ class _Machine:
     def no_error(self, shape: tuple[int, ...]) -> np.ndarray | None:
         return np.zeros(shape) if self.bounds else None
 
-    def place(self, window: hir.Window, indices: dict[str, int]) -> tuple[tuple[slice | int, ...], tuple[slice, ...]]:
-        """Index of the tensor and slices of the tile: the part of the window that lies inside."""
-        inside: list[slice | int] = []
-        part = []
+    def place(self, window: hir.Window, indices: dict[str, int]) -> tuple[Place, Place]:
+        """Indices of the tensor and of the tile: the part of the window that lies inside."""
+        inside, part = [], []
         for axis in window.axes:
-            if axis.at is not None:
-                at = evaluate(axis.at, {**self.sizes, **indices})
-                if at >= evaluate(axis.extent, self.sizes):
-                    return (slice(0, 0),) * len(window.axes), (slice(0, 0),) * len(window.shape)
-                inside.append(at)
-                continue
-            start = indices[axis.index] * axis.size if axis.index else 0
-            stop = min(start + axis.size, evaluate(axis.extent, self.sizes))
-            inside.append(slice(start, max(stop, start)))
-            part.append(slice(0, max(stop - start, 0)))
-        return tuple(inside), tuple(part)
+            extent = evaluate(axis.extent, self.sizes)
+            if axis.rows is not None:
+                positions = self.get(axis.rows)[0].astype(np.int64)
+            else:
+                positions = evaluate(axis.origin, {**self.sizes, **indices}) + np.arange(axis.size)
+            kept = np.flatnonzero((positions >= 0) & (positions < extent))
+            inside.append(positions[kept])
+            if axis.at is None:
+                part.append(kept)
+        if not all(len(kept) for kept in inside):  # nothing along one axis is nothing at all
+            inside, part = ([np.arange(0)] * len(some) for some in (inside, part))
+        return np.ix_(*inside), np.ix_(*part)
 
     def load(self, op: hir.Load, indices: dict[str, int]) -> None:
         inside, part = self.place(op.window, indices)
         tile = np.zeros(op.result.shape, op.result.dtype.numpy)
-        if tile[part].size:
-            tile[part] = self.arrays[op.window.tensor][inside]
+        tile[part] = self.arrays[op.window.tensor][inside].reshape(tile[part].shape)
         self.set(op.result, tile, self.no_error(tile.shape))
 
     def store(self, op: hir.Store, indices: dict[str, int]) -> None:
         inside, part = self.place(op.window, indices)
         data, error = self.get(op.value)
-        if not data[part].size:
-            return
-        self.arrays[op.window.tensor][inside] = data[part]
+        tensor = self.arrays[op.window.tensor]
+        shape = tensor[inside].shape
+        tensor[inside] = data[part].reshape(shape)
         if error is not None:
-            self.errors[op.window.tensor][inside] = error[part]
+            self.errors[op.window.tensor][inside] = error[part].reshape(shape)
 
     def dot(self, op: hir.Dot) -> None:
         (a, ea), (b, eb), (c, ec) = self.get(op.a), self.get(op.b), self.get(op.c)

@@ -10,7 +10,7 @@ import numpy as np
 from tidegate.errors import NotExecutable
 from tidegate.ir import tir
 from tidegate.ir.layout import LANES, Coord, Layout, coordinates
-from tidegate.ir.registers import source_registers
+from tidegate.ir.registers import row_registers, source_registers
 from tidegate.ops.elementwise import ELEMENTWISE
 from tidegate.simulate.access import (
     CELL_TYPES,
@@ -104,6 +104,14 @@ class Program:
             return global_access(self.kernel, stmt, window, shape, tile, layout.shape, threads, stmt.bytes)
 
         return self._once(("window", id(stmt), step.warps.start), make)
+
+    def rows(self, stmt: tir.Instruction, window: tir.Window) -> np.ndarray:
+        """Per register of the tile under a gathered window, the register that holds its row."""
+
+        def make() -> np.ndarray:
+            return np.array(row_registers(self.kernel, window, self._layout(stmt)), dtype=np.intp)
+
+        return self._once(("rows", id(stmt)), make)
 
     def renamed(self, stmt: tir.Move | tir.Slice | tir.Spread) -> np.ndarray:
         """Per register of the result, the register of the source."""
@@ -227,7 +235,8 @@ class Cta:
         shared = self.program.shared(step)
         threads = shared.threads.of(threads)
         if len(threads):
-            values = self.tensors.load(step, self.program.window(step), threads)
+            rows = self.rows(stmt.src, step, threads)
+            values = self.tensors.load(step, self.program.window(step), threads, rows)
             cells = shared.cells(threads, step.slot)
             self.memory.write(step, cells, threads, values, copy=True, replicated=False)
             self.copies.issue(step, threads)
@@ -236,7 +245,15 @@ class Cta:
         access = self.program.window(step)
         threads = access.threads.of(threads)
         if len(threads):
-            self._define_cells(stmt.dst, stmt, threads, self.tensors.load(step, access, threads))
+            rows = self.rows(stmt.src, step, threads)
+            self._define_cells(stmt.dst, stmt, threads, self.tensors.load(step, access, threads, rows))
+
+    def rows(self, window: tir.Window, step: Step, threads: np.ndarray) -> np.ndarray | None:
+        """The coordinates of the threads' elements along the gathered axis of a window, if it has one."""
+        if window.rows is None:
+            return None
+        self.use(window.rows.register, step.stmt, threads)
+        return self._values[window.rows.register][threads][:, self.program.rows(step.stmt, window)].astype(np.int64)
 
     def st_global(self, step: Step, stmt: tir.StGlobal, threads: np.ndarray) -> None:
         access = self.program.window(step)

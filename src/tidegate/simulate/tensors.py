@@ -42,10 +42,10 @@ class Tensors:
                 cells[:count] = inputs[param.name].reshape(-1).view(kind).reshape(cells[:count].shape)
             self._cells[param.name] = cells
 
-    def load(self, step: Step, access: GlobalAccess, threads: np.ndarray) -> np.ndarray:
+    def load(self, step: Step, access: GlobalAccess, threads: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
         """[threads, cells per thread]: zero outside the bounds, poison outside the tensor or where nothing is
-        written."""
-        place = locate(access, step.origin, step.bounds, threads)
+        written. ``rows``: see :func:`locate`."""
+        place = locate(access, step.origin, step.bounds, threads, rows)
         flat = self._valid(step, access, place, threads)
         cells = self._cells[access.param.name][flat]
         if place.inside is not None:
