@@ -2,7 +2,7 @@
 
     program := name, sizes, parameters, constants, grid axes, body
     body    := (op | loop)*
-    op      := Load | Store | Fill | Dot | Map | Cast | Transpose | Reduce | Spread
+    op      := Load | Store | Fill | Positions | Dot | Map | Cast | Transpose | Reduce | Part | Spread
     loop    := index over cdiv(extent, size) tiles, carried values (initial, inside, yielded, after), body
 
 Every op carries the span of the expression that made it. What an op means is defined by tidegate.ops.plain, how it is
@@ -190,6 +190,16 @@ class Reduce:
 
 
 @dataclass(frozen=True)
+class Part:
+    """The part of a tile from ``origin`` on, of the result's shape."""
+
+    result: Value
+    source: Value
+    origin: Coord
+    span: Span
+
+
+@dataclass(frozen=True)
 class Spread:
     """Broadcast: axis i of ``source`` runs along axis ``axes[i]`` of the result, or is repeated where it has one
     element."""
@@ -234,7 +244,7 @@ class Loop:
         return count if self.limit is None or few else binary("min", count, self.limit)
 
 
-Op = Load | Store | Fill | Dot | Map | Cast | Transpose | Reduce | Spread | Positions
+Op = Load | Store | Fill | Dot | Map | Cast | Transpose | Reduce | Part | Spread | Positions
 
 
 @dataclass(frozen=True)
@@ -278,7 +288,7 @@ def operands(op: Op) -> tuple[Value, ...]:
             return (op.a, op.b, op.c)
         case Map():
             return tuple(a for a in op.args if isinstance(a, Value))
-        case Cast() | Transpose() | Reduce() | Spread():
+        case Cast() | Transpose() | Reduce() | Part() | Spread():
             return (op.source,)
         case _:
             return ()

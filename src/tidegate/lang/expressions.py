@@ -134,7 +134,7 @@ class Expressions(Windows):
         return bound
 
     def item(self, node: ast.Subscript, name: str) -> Any:
-        """An item of a compile-time value of a tile, such as t.shape[0]; refuses windows and parts of tiles."""
+        """A part of a tile, or an item of a compile-time value such as t.shape[0]; refuses windows."""
         owner = self.parse(node.value)
         if isinstance(owner, hir.Tensor):
             raise UnsupportedSyntax(
@@ -143,7 +143,7 @@ class Expressions(Windows):
                 advice=f"load it: tg.load({ast.unparse(node)})",
             )
         if isinstance(owner, hir.Value):
-            return self.new_axes(owner, node, name)
+            return self.part(owner, node, name)
         if isinstance(owner, TileIndex):
             raise UnsupportedSyntax(
                 self.span(node), what=f"a part of {describe(owner)}", advice="a tile index indexes windows"

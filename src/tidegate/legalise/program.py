@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from math import gcd
 
 from tidegate.errors import BadSchedule, CopyAlignment, NoInstruction, OverlappingWrites, Span
 from tidegate.ir import hir, legal, tir
@@ -45,10 +46,12 @@ def legalise(program: hir.Program, target: Target, pointer_align: int = WIDEST) 
 
 
 @dataclass(frozen=True)
-class _Staged:
-    """Where a loaded tile lies: its ring."""
+class _Place:
+    """Where a tile lies in shared memory: in a ring from ``origin`` on, or its transpose does."""
 
     ring: str
+    transposed: bool
+    origin: Coord
 
 
 @dataclass
@@ -59,9 +62,10 @@ class _Legaliser:
     target: Target
     pointer_align: int
     build: Builder = field(init=False)
-    staged: dict[int, _Staged] = field(default_factory=dict)
+    staged: dict[int, str] = field(default_factory=dict)
     registers: dict[int, str] = field(default_factory=dict)
     converted: dict[tuple[int, Layout], str] = field(default_factory=dict)
+    scratched: dict[int, _Place] = field(default_factory=dict)
     stored: dict[str, tuple[Layout, Coord, Span]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -135,6 +139,9 @@ class _Legaliser:
             case hir.Transpose():
                 if node.result.id not in self.views:
                     self.transpose(node)
+            case hir.Part():
+                if node.result.id not in self.views:
+                    self.part(node)
             case hir.Reduce():
                 self.reduce(node)
             case hir.Spread():
@@ -147,10 +154,10 @@ class _Legaliser:
             initial = self.operand(c.initial, self.layouts[c.inside.id], node.span)
             self.move(self.result(c.inside), initial, node.span)
         outer, self.build.steps = self.build.steps, []
-        kept = dict(self.converted)
+        kept = dict(self.converted), dict(self.scratched)
         self.block(node.body, node.id)
         self.yields(node)
-        self.converted = kept
+        self.converted, self.scratched = kept
         body, self.build.steps = self.build.steps, outer
         self.build.steps.append(legal.Loop(node.id, node.index, node.trips, tuple(body), node.span))
         for c in node.carried:
@@ -199,11 +206,10 @@ class _Legaliser:
         register = self.registers[value.id]
         if self.build.register_layout(register) == layout:
             return tir.Name(register)
-        ring = self.to_scratch(value, register, span)
-        self.converted[key] = self.read_ring(ring, value, False, layout, span)
+        self.converted[key] = self.read(self.to_scratch(value, register, span), value, layout, span)
         return tir.Name(self.converted[key])
 
-    def to_scratch(self, value: hir.Value, register: str, span: Span) -> str:
+    def to_scratch(self, value: hir.Value, register: str, span: Span) -> _Place:
         """Writes a register tile to a scratch ring of one slot."""
         if not value.dtype.floating:
             raise NoInstruction(
@@ -219,25 +225,33 @@ class _Legaliser:
         self.build.touch(ring, SharedAccess(layout, False, bytes_))
         slot = tir.Slot(tir.Name(ring), None, (0,) * len(value.shape))
         self.build.step(f"st_{ring}", tir.StShared(slot, tir.Name(register), bytes_), span)
-        return ring
+        return _Place(ring, False, slot.origin)
 
     def read_staged(self, value: hir.Value, layout: Layout, span: Span) -> tir.Name:
-        base, transposed = self.views[value.id]
         key = (value.id, layout)
         if key not in self.converted:
-            self.converted[key] = self.read_ring(self.staged[base].ring, value, transposed, layout, span)
+            self.converted[key] = self.read(self.staged_place(value), value, layout, span)
         return tir.Name(self.converted[key])
 
-    def read_ring(self, ring: str, value: hir.Value, transposed: bool, layout: Layout, span: Span) -> tir.Name:
-        """ld.shared of a whole slot into a new register tile."""
-        rank = len(value.shape)
-        axis = 0 if transposed else rank - 1
-        bytes_ = min(contiguous_run(layout, axis) * value.dtype.size, WIDEST)
-        self.build.touch(ring, SharedAccess(layout, transposed, bytes_))
+    def staged_place(self, value: hir.Value) -> _Place:
+        base, transposed, origin = self.views[value.id]
+        return _Place(self.staged[base], transposed, origin)
+
+    def read(self, place: _Place, value: hir.Value, layout: Layout, span: Span) -> tir.Name:
+        """ld.shared into a new register tile."""
+        axis = 0 if place.transposed else layout.rank - 1
+        bytes_ = gcd(contiguous_run(layout, axis) * value.dtype.size, self.whole_pieces(place))
+        self.build.touch(place.ring, SharedAccess(layout, place.transposed, bytes_))
         register = self.build.register(f"{value.name}_r", value.dtype, layout)
-        slot = tir.Slot(tir.Name(ring), None, (0,) * rank, transposed)
+        slot = tir.Slot(tir.Name(place.ring), None, place.origin, place.transposed)
         self.build.step(f"ld_{register}", tir.LdShared(register, slot, bytes_), span)
         return register
+
+    def whole_pieces(self, place: _Place) -> int:
+        """Bytes, at most 16, that divide the address of every row of a part of a ring."""
+        ring = self.build.rings[place.ring]
+        pitch = ring.shape[-1] if len(ring.shape) > 1 else 0
+        return gcd(WIDEST, place.origin[-1] * ring.dtype.size, pitch * ring.dtype.size)
 
     # -------------------------------------------------------------------------------------- memory ops
 
@@ -263,7 +277,7 @@ class _Legaliser:
                 advice="drop stages=, or load the tile inside the loop that uses it",
             )
         ring = self.build.ring(node.result.name, node.result.dtype, shape, node.stages, loop, True, node.span)
-        self.staged[node.result.id] = _Staged(ring)
+        self.staged[node.result.id] = ring
         slot = tir.Slot(tir.Name(ring), None, (0,) * len(shape))
         layout, bytes_ = self.copy(node)
         self.build.touch(ring, SharedAccess(layout, False, bytes_))
@@ -358,7 +372,7 @@ class _Legaliser:
         if node.window.tensor in self.stored:
             layout = self.stored_layout(node)
         elif value.id in self.views:
-            layout = store_view_layout(value.shape, size, self.program.warps, align, self.views[value.id][1])
+            layout = store_view_layout(value.shape, size, self.program.warps, align, self.views[value.id].transposed)
         else:
             layout = self.build.register_layout(self.registers[value.id])
         window = self.tensors.window(node.window)
@@ -431,6 +445,20 @@ class _Legaliser:
         out = self.result(node.result)
         self.build.step(f"transpose_{out}", tir.Move(out, source), node.span)
 
+    def part(self, node: hir.Part) -> None:
+        """A part of a register tile: some of the registers, or what other threads left in shared memory."""
+        source, layout = self.registers[node.source.id], self.layouts[node.result.id]
+        try:
+            renamed(layout, self.build.register_layout(source), tuple(range(layout.rank)), node.origin)
+        except ValueError:
+            if node.source.id not in self.scratched:
+                self.scratched[node.source.id] = self.to_scratch(node.source, source, node.span)
+            place = replace(self.scratched[node.source.id], origin=node.origin)
+            self.settle(node.result, self.read(place, node.result, layout, node.span), node.span)
+        else:
+            out = self.result(node.result)
+            self.build.step(f"slice_{out}", tir.Slice(out, tir.Name(source), node.origin), node.span)
+
     def spread(self, node: hir.Spread) -> None:
         wanted = restricted(self.layouts[node.result.id], node.axes, node.source.shape)
         source = self.operand(node.source, wanted, node.span)
@@ -451,9 +479,9 @@ class _Legaliser:
         layout = self.build.register_layout(part)
         if layout.shape[axis] > 1:
             parts = hir.Value(-node.result.id, f"{node.result.name}_parts", F32, layout.shape)
-            ring = self.to_scratch(parts, part, span)
+            place = self.to_scratch(parts, part, span)
             collected = gathered(held, layout, axis)
-            part = self.fold(self.read_ring(ring, parts, False, collected, span), node, parts.name)
+            part = self.fold(self.read(place, parts, collected, span), node, parts.name)
         if value.dtype != F32:
             narrow = self.build.register(f"{node.result.name}_n", value.dtype, self.build.register_layout(part))
             self.build.step(f"cast_{narrow}", tir.Cast(narrow, part), span)
@@ -523,26 +551,23 @@ class _Legaliser:
         self.build.step(f"slice_{register}", tir.Slice(register, tir.Name(self.registers[value.id]), origin), span)
         return register
 
-    def shared_operand(self, value: hir.Value, span: Span) -> tuple[str, bool]:
-        """The ring that holds an operand, and whether the operand is the transpose of what lies there."""
+    def shared_operand(self, value: hir.Value, span: Span) -> _Place:
+        """Where an operand lies in shared memory."""
         if value.id in self.views:
-            base, transposed = self.views[value.id]
-            return self.staged[base].ring, transposed
-        return self.to_scratch(value, self.registers[value.id], span), False
+            return self.staged_place(value)
+        return self.to_scratch(value, self.registers[value.id], span)
 
     def fragment(
-        self,
-        place: tuple[str, bool],
-        value: hir.Value,
-        layout: Layout,
-        origin: tuple[int, int],
-        hint: str,
-        span: Span,
+        self, place: _Place, value: hir.Value, layout: Layout, origin: tuple[int, int], hint: str, span: Span
     ) -> tir.Name:
-        """ldmatrix of one k step."""
-        ring, transposed = place
-        self.build.touch(ring, SharedAccess(layout, transposed, WIDEST, blocks=True))
+        """One k step of an operand: by ldmatrix, or piece by piece where a part does not begin at 16 bytes."""
+        step = origin[::-1] if place.transposed else origin
+        place = replace(place, origin=tuple(o + s for o, s in zip(place.origin, step, strict=True)))
+        self.build.layout(layout, hint)
+        if self.whole_pieces(place) < WIDEST:
+            return self.read(place, value, layout, span)
+        self.build.touch(place.ring, SharedAccess(layout, place.transposed, WIDEST, blocks=True))
         register = self.build.register(f"{value.name}_f", value.dtype, layout, hint)
-        slot = tir.Slot(tir.Name(ring), None, origin[::-1] if transposed else origin, transposed)
+        slot = tir.Slot(tir.Name(place.ring), None, place.origin, place.transposed)
         self.build.step(f"ldm_{register}", tir.LdMatrix(register, slot), span)
         return register

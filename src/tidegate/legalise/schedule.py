@@ -27,6 +27,7 @@ def mechanism(program: hir.Program, load: hir.Load, align: int) -> str:
             advice="use by=cuda.cp_async() or by=cuda.ld()",
         )
     wants_shared = load.to == "shared" or load.stages > 1 or feeds_dot(program, load.result)
+    wants_shared = wants_shared or (load.to is None and read_in_parts(program, load.result))
     if by is None:
         row = load.result.shape[-1] * load.result.dtype.size
         copies = align >= 4 and row % 4 == 0
@@ -48,14 +49,19 @@ def mechanism(program: hir.Program, load: hir.Load, align: int) -> str:
 
 
 def feeds_dot(program: hir.Program, value: hir.Value) -> bool:
-    """Is the tile, or its transpose, an operand of a product?"""
+    """Is the tile, its transpose or a part of it an operand of a product?"""
     same = {value.id}
     for node in hir.walk(program.body):
-        if isinstance(node, hir.Transpose) and node.source.id in same:
+        if isinstance(node, (hir.Transpose, hir.Part)) and node.source.id in same:
             same.add(node.result.id)
         if isinstance(node, hir.Dot) and {node.a.id, node.b.id} & same:
             return True
     return False
+
+
+def read_in_parts(program: hir.Program, value: hir.Value) -> bool:
+    """Is a part of the tile read? In shared memory that costs nothing."""
+    return any(isinstance(node, hir.Part) and node.source.id == value.id for node in hir.walk(program.body))
 
 
 def check_dot(node: hir.Dot) -> None:

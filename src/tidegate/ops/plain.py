@@ -178,6 +178,10 @@ class _Machine:
             case hir.Spread():
                 data, error = self.get(op.source)
                 self.set(op.result, spread(data, op), None if error is None else spread(error, op))
+            case hir.Part():
+                data, error = self.get(op.source)
+                part = tuple(slice(o, o + n) for o, n in zip(op.origin, op.result.shape, strict=True))
+                self.set(op.result, data[part], None if error is None else error[part])
             case hir.Transpose():
                 data, error = self.get(op.source)
                 self.set(op.result, data.T, None if error is None else error.T)
