@@ -5,9 +5,11 @@ from __future__ import annotations
 from tidegate.errors import TidegateError
 from tidegate.lang.kernel import Kernel, kernel
 from tidegate.lang.surface import (
+    InOut,
     Out,
     Tensor,
     abs,
+    atomic_add,
     begin,
     dot,
     end,
@@ -36,11 +38,13 @@ from tidegate.lang.surface import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "InOut",
     "Kernel",
     "Out",
     "Tensor",
     "TidegateError",
     "abs",
+    "atomic_add",
     "begin",
     "dot",
     "end",

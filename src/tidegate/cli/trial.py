@@ -144,16 +144,17 @@ def _uses(program: hir.Program) -> Iterator[tuple[Expr, int, int]]:
 
 
 def draw(compiled: Compiled, own: Any, sizes: Mapping[str, int], seed: int) -> dict[str, np.ndarray]:
-    """The input arrays: the file's own, or standard normal numbers."""
+    """The arrays that are read: the file's own, or standard normal numbers (small ones where they are whole)."""
     rng = np.random.default_rng(seed)
     given = _own(compiled, own, rng, dict(sizes)) if own is not None else {}
-    wanted = [t for t in compiled.program.tensors if not t.output]
+    wanted = [t for t in compiled.program.tensors if t.input]
     if extra := sorted(set(given) - {t.name for t in wanted}):
         raise _bad(compiled, f"inputs gives {extra[0]!r}", f"the inputs are {', '.join(t.name for t in wanted)}")
     for tensor in wanted:
         if tensor.name not in given:
             shape = _shape(compiled, tensor, sizes)
-            given[tensor.name] = rng.standard_normal(shape, np.float32).astype(tensor.dtype.numpy)
+            numbers = rng.standard_normal(shape, np.float32) * (1 if tensor.dtype.floating else 8)
+            given[tensor.name] = numbers.astype(tensor.dtype.numpy)
     _bounded(compiled, sum(a.nbytes for a in given.values()))
     return {t.name: given[t.name] for t in wanted}
 
@@ -197,11 +198,12 @@ def sizes_of(compiled: Compiled, inputs: Mapping[str, np.ndarray], sizes: Mappin
 
 
 def outputs(compiled: Compiled, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
-    """Output arrays full of NaN: what nobody writes shows."""
+    """Arrays that are only written, full of NaN: what nobody writes shows."""
     found = {}
     for tensor in compiled.program.tensors:
-        if tensor.output:
-            found[tensor.name] = np.full(_shape(compiled, tensor, sizes), np.nan, tensor.dtype.numpy)
+        if not tensor.input:
+            bits = np.full(_shape(compiled, tensor, sizes), np.nan if tensor.dtype.floating else -1)
+            found[tensor.name] = bits.astype(tensor.dtype.numpy)
     return found
 
 
@@ -301,7 +303,7 @@ def on_gpu(
         return None
     got = {n: a.copy() for n, a in arrays.items()}
     ordered = [got[t.name] for t in compiled.program.tensors]
-    compiled(*ordered)  # loads the code
+    compiled(*(a.copy() for a in ordered))  # loads the code
     start = time.perf_counter()
     compiled(*ordered)
     spent = (time.perf_counter() - start) * 1e3

@@ -278,6 +278,15 @@ __device__ __forceinline__ void st_global_f32x4(void* at, const f32* s) {
                : "memory");
 }
 
+// Adds to one element, atomically for the whole GPU.
+__device__ __forceinline__ void atomic_add_f32(f32* at, f32 value) {
+  asm volatile("red.relaxed.gpu.global.add.f32 [%0], %1;" ::"l"(at), "f"(value) : "memory");
+}
+
+__device__ __forceinline__ void atomic_add_i32(i32* at, i32 value) {
+  asm volatile("red.relaxed.gpu.global.add.s32 [%0], %1;" ::"l"(at), "r"(value) : "memory");
+}
+
 // ------------------------------------------------------------------------------------------------ numbers
 
 // Two 16-bit elements share a word, the first in the low half.

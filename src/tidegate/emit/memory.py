@@ -118,6 +118,17 @@ def emit_st_global(cx: Context, s: tir.StGlobal) -> list[str]:
     return active(layout, scoped(far.setup, cx.unrolled({**part.values, **far.values}, store)))
 
 
+def emit_atomic_add(cx: Context, s: tir.AtomicAdd) -> list[str]:
+    layout, dtype, part, far = _global_side(cx, s.dst, s.src, cx.kernel.register(s.src).dtype.size)
+    name = cx.name("register", s.src)
+
+    def add(forms: Forms) -> list[str]:
+        line = f"atomic_add_{dtype}({far.pointer(forms)}, {name}[{forms['r0']}]);"
+        return guarded(far.inside(forms), [line])
+
+    return active(layout, scoped(far.setup, cx.unrolled({**part.values, **far.values}, add)))
+
+
 def _global_side(
     cx: Context, window: tir.Window, register: str, bytes: int
 ) -> tuple[Layout, DType, Pieces, GlobalAccess]:

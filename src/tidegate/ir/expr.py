@@ -145,23 +145,23 @@ def parts(e: Expr) -> Iterator[Expr]:
 
 def difference(a: Expr, b: Expr) -> int | None:
     """a - b where that is one number whatever the names stand for, else None."""
-    (base, terms), (other, less_) = _linear(a), _linear(b)
+    (base, terms), (other, less_) = linear(a), linear(b)
     left = {t: terms.get(t, 0) - less_.get(t, 0) for t in {*terms, *less_}}
     return None if any(left.values()) else base - other
 
 
-def _linear(e: Expr) -> tuple[int, dict[Expr, int]]:
-    """A constant, and what is added to it: expressions with their factors."""
+def linear(e: Expr) -> tuple[int, dict[Expr, int]]:
+    """e as a constant, and what is added to it: expressions that are no sums, with their factors."""
     if isinstance(e, Int):
         return e.value, {}
     if isinstance(e, Bin) and e.op in ("+", "-"):
         sign = 1 if e.op == "+" else -1
-        (base, terms), (other, more) = _linear(e.a), _linear(e.b)
+        (base, terms), (other, more) = linear(e.a), linear(e.b)
         return base + sign * other, {t: terms.get(t, 0) + sign * more.get(t, 0) for t in {**terms, **more}}
     if isinstance(e, Bin) and e.op == "*":
         for factor_, rest in ((e.a, e.b), (e.b, e.a)):
             if isinstance(factor_, Int):
-                base, terms = _linear(rest)
+                base, terms = linear(rest)
                 return base * factor_.value, {t: c * factor_.value for t, c in terms.items()}
     return 0, {e: 1}
 

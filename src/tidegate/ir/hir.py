@@ -2,7 +2,7 @@
 
     program := name, sizes, parameters, constants, grid axes, body
     body    := (op | loop)*
-    op      := Load | Store | Fill | Positions | Dot | Map | Cast | Transpose | Reduce | Part | Spread
+    op      := Load | Store | AtomicAdd | Fill | Positions | Dot | Map | Cast | Transpose | Reduce | Part | Spread
     loop    := index over cdiv(extent, size) tiles, carried values (initial, inside, yielded, after), body
 
 Every op carries the span of the expression that made it. What an op means is defined by tidegate.ops.plain, how it is
@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tidegate.errors import Span
+from tidegate.ir.direction import Direction
 from tidegate.ir.dtypes import DType
 from tidegate.ir.expr import Expr, Int, Sym, binary, cdiv, mul
 from tidegate.ir.layout import Coord
@@ -48,8 +49,18 @@ class Tensor:
     name: str
     dtype: DType
     shape: tuple[Expr, ...]
-    output: bool
+    direction: Direction
     span: Span
+
+    @property
+    def output(self) -> bool:
+        """Is it written?"""
+        return self.direction.writes
+
+    @property
+    def input(self) -> bool:
+        """Is it read?"""
+        return self.direction.reads
 
 
 @dataclass(frozen=True)
@@ -114,6 +125,15 @@ class Load:
 @dataclass(frozen=True)
 class Store:
     """Writes a tile to a window; elements beyond the tensor are dropped."""
+
+    window: Window
+    value: Value
+    span: Span
+
+
+@dataclass(frozen=True)
+class AtomicAdd:
+    """Adds a tile to a window, in no order with other additions; elements beyond the tensor are dropped."""
 
     window: Window
     value: Value
@@ -244,7 +264,7 @@ class Loop:
         return count if self.limit is None or few else binary("min", count, self.limit)
 
 
-Op = Load | Store | Fill | Dot | Map | Cast | Transpose | Reduce | Part | Spread | Positions
+Op = Load | Store | AtomicAdd | Fill | Dot | Map | Cast | Transpose | Reduce | Part | Spread | Positions
 
 
 @dataclass(frozen=True)
@@ -282,8 +302,8 @@ def operands(op: Op) -> tuple[Value, ...]:
     match op:
         case Load():
             return () if op.window.rows is None else (op.window.rows,)
-        case Store():
-            return (op.value,)
+        case Store() | AtomicAdd():
+            return (op.value,) if op.window.rows is None else (op.value, op.window.rows)
         case Dot():
             return (op.a, op.b, op.c)
         case Map():
@@ -296,7 +316,7 @@ def operands(op: Op) -> tuple[Value, ...]:
 
 def result(op: Op) -> Value | None:
     """The tile that an op makes, if it makes one."""
-    return None if isinstance(op, Store) else op.result
+    return None if isinstance(op, (Store, AtomicAdd)) else op.result
 
 
 def walk(body: tuple[Op | Loop, ...]) -> Iterator[Op | Loop]:

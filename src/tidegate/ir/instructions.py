@@ -126,6 +126,15 @@ class StGlobal(Instruction, syntax="st_global {dst} <- {src} bytes {bytes}", rea
 
 
 @dataclass(frozen=True)
+class AtomicAdd(Instruction, syntax="atomic_add {dst} <- {src}", reads=("src",), writes=("dst",), **_GEN):
+    """Adds f32 or i32 registers to global memory, element by element, each by one atomic operation that the whole GPU
+    sees; in no order. Nothing is added out of bounds."""
+
+    dst: Window
+    src: Name
+
+
+@dataclass(frozen=True)
 class LdShared(Instruction, syntax="ld_shared {dst} <- {src} bytes {bytes}", reads=("src",), writes=("dst",), **_GEN):
     """Shared to registers, ``bytes`` per access along the buffer's last axis."""
 

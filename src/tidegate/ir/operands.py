@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NewType
 
+from tidegate.ir.direction import Direction
 from tidegate.ir.dtypes import DType
 from tidegate.ir.expr import Expr
 from tidegate.ir.layout import Coord, SharedLayout, Swizzle
@@ -112,8 +113,18 @@ class Param:
     name: Name
     dtype: DType
     shape: tuple[Expr, ...]
-    output: bool
+    direction: Direction
     align: int
+
+    @property
+    def output(self) -> bool:
+        """Is it written?"""
+        return self.direction.writes
+
+    @property
+    def input(self) -> bool:
+        """Is it read?"""
+        return self.direction.reads
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ def statement_problems(t: Tables, stmt: tir.Stmt) -> Iterator[str]:
 def _directions(t: Tables, stmt: tir.Stmt) -> Iterator[str]:
     for name in getattr(stmt, "reads", ()):
         value = getattr(stmt, name)
-        if isinstance(value, tir.Window) and t.params[value.tensor].output:
+        if isinstance(value, tir.Window) and not t.params[value.tensor].input:
             yield f"{value.tensor!r} is an output and is read"
     for name in getattr(stmt, "writes", ()):
         value = getattr(stmt, name)
@@ -266,6 +266,17 @@ def _register_and_memory(t: Tables, register: str, memory: tir.Slot | tir.Window
     else:
         problems = [*window_problems(t, memory, layout.shape, dtype)] or [*row_problems(t, memory, layout)]
     yield from problems or width_problems(t, layout, memory, width, 1)
+
+
+def _atomic_add(t: Tables, s: tir.AtomicAdd) -> Iterator[str]:
+    dtype, layout = t.register(s.src)
+    yield from [*window_problems(t, s.dst, layout.shape, dtype)] or row_problems(t, s.dst, layout)
+    if dtype not in (F32, I32):
+        yield f"an atomic addition is one of f32 or i32, {s.src!r} holds {dtype}"
+    if not t.params[s.dst.tensor].input:
+        yield f"{s.dst.tensor!r} is an output, and what is added to is read"
+    if layout.replicated and layout.free_mask:
+        yield f"several threads hold the same elements of {s.src!r}, and each would add them"
 
 
 def _tensor_copy(t: Tables, s: tir.TmaLoad | tir.TmaStore) -> Iterator[str]:
@@ -481,6 +492,7 @@ RULES: Mapping[type[tir.Stmt], Callable[[Tables, Any], Iterator[str]]] = {
     tir.LdGlobal: _to_register,
     tir.LdShared: _to_register,
     tir.StGlobal: _from_register,
+    tir.AtomicAdd: _atomic_add,
     tir.StShared: _from_register,
     tir.TmaLoad: _tensor_copy,
     tir.TmaStore: _tensor_copy,

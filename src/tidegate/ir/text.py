@@ -16,6 +16,7 @@ from itertools import zip_longest
 from typing import Any, get_type_hints
 
 from tidegate.ir import tir
+from tidegate.ir.direction import Direction
 from tidegate.ir.dtypes import DTYPES, DType
 from tidegate.ir.expr import FUNCTIONS, PRECEDENCE, Bin, Expr, Int, Unexpected, parse_tokens
 from tidegate.ir.layout import Coord, Layout, Swizzle
@@ -26,7 +27,7 @@ from tidegate.ir.scan import Line, scan
 TEMPLATES: dict[type, str] = {
     tir.Kernel: "kernel {name} target {target} warps {warps} smem {smem}",
     tir.Dim: "dim {name}( = {value})?( multiple {multiple})?",
-    tir.Param: "param {name} {dtype} {shape} {output} align {align}",
+    tir.Param: "param {name} {dtype} {shape} {direction} align {align}",
     tir.GridAxis: "grid {name} < {extent}",
     Layout: "layout {name} {shape:extents} reg {reg} lane {lane} warp {warp} rep {rep}( replicated{replicated:flag})?",
     tir.Buffer: "buffer {name} {dtype} {shape:extents} stages {stages} at {offset} stride {stride}"
@@ -367,10 +368,10 @@ def _read_swizzle(line: Line, ranks: dict[str, int]) -> Swizzle:
     return Swizzle(*values)
 
 
-def _read_output(line: Line, ranks: dict[str, int]) -> bool:
-    if line.token not in ("in", "out"):
-        raise line.expected("'in' or 'out'")
-    return line.next() == "out"
+def _read_direction(line: Line, ranks: dict[str, int]) -> Direction:
+    if line.token not in [d.value for d in Direction]:
+        raise line.expected("'in', 'out' or 'inout'")
+    return Direction(line.next())
 
 
 def _read_args(line: Line, ranks: dict[str, int]) -> tuple[str | float, ...]:
@@ -487,7 +488,7 @@ KINDS: dict[str, Kind] = {
     "exprs": Kind("[expr, ...]", _show_list(str), lambda line, r: _read_list(line, _read_expr, r)),
     "dtype": Kind(" | ".join(DTYPES), str, _read_dtype),
     "swizzle": Kind("bits,base,shift", lambda s: f"{s.bits},{s.base},{s.shift}", _read_swizzle),
-    "output": Kind("in | out", lambda v: "out" if v else "in", _read_output),
+    "direction": Kind(" | ".join(d.value for d in Direction), lambda v: v.value, _read_direction),
     "flag": Kind("present or not", lambda v: "", lambda line, r: True),
     "args": Kind("name or float, separated by commas", _show_args, _read_args),
     "slot": Kind(
@@ -506,7 +507,7 @@ _TYPES: dict[Any, str] = {
     int | None: "int",
     float: "float",
     str: "string",
-    bool: "output",
+    Direction: "direction",
     DType: "dtype",
     Swizzle: "swizzle",
     Coord: "ints",

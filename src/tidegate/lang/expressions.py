@@ -210,7 +210,9 @@ class Expressions(Windows):
         function = TILE_FUNCTIONS.get(target)
         if function is None:
             what = f"{ast.unparse(node.func)} is no operation on tiles, and its arguments exist only on the GPU"
-            if target is not None:
+            if target is surface.atomic_add:
+                what = "tg.atomic_add has no value: it is a statement of its own"
+            elif target is not None:
                 what = f"{ast.unparse(node.func)} stands outside the head of a for loop"
             known = ", ".join(f"tg.{n}" for n in TILE_FUNCTIONS.values())
             raise BadCall(span, what=what, advice=f"operations are {known}, .astype, .T and + - * /")
@@ -227,9 +229,11 @@ class Expressions(Windows):
         if not isinstance(window_node, ast.Subscript):
             raise BadCall(span, what="tg.load takes a window such as a[m, k]", advice="index a tensor parameter")
         tensor, window = self.window(window_node)
-        if tensor.output:
+        if not tensor.input:
             raise WrongDirection(
-                span, what=f"{tensor.name} is a tg.Out, which is written only", advice="keep the tile in a variable"
+                span,
+                what=f"{tensor.name} is a tg.Out, which is written only",
+                advice="keep the tile in a variable, or declare the tensor tg.InOut",
             )
         given = self.constant(stages, 1)
         count = whole(given)

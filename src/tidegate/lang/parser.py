@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +22,7 @@ from tidegate.errors import (
     WrongDirection,
 )
 from tidegate.ir import hir
-from tidegate.ir.dtypes import DTYPES, MEMORY_DTYPES
+from tidegate.ir.dtypes import DTYPES, F32, I32, MEMORY_DTYPES
 from tidegate.ir.expr import Expr, Int, Sym, add, cdiv, factor, mul, symbols
 from tidegate.lang import surface
 from tidegate.lang.expressions import OPERATORS, Expressions
@@ -118,7 +118,7 @@ def _tensors(source: Source, signature: Signature, sizes: Mapping[str, int]) -> 
         shape: tuple[Expr, ...] = tuple(
             Int(s) if isinstance(s, int) else Int(sizes[s]) if s in sizes else Sym(s) for s in kind.shape
         )
-        out.append(hir.Tensor(name, DTYPES[kind.dtype], shape, kind.output, span))
+        out.append(hir.Tensor(name, DTYPES[kind.dtype], shape, kind.direction, span))
     return tuple(out)
 
 
@@ -193,11 +193,9 @@ class _Parser:
             case ast.Pass() | ast.Expr(value=ast.Constant(value=str())):
                 pass
             case ast.AugAssign(target=ast.Subscript() as target):
-                raise UnsupportedSyntax(
-                    self.source.span(node),
-                    what="an update of a window",
-                    advice=f"outputs are written only: keep the sum in a tile and assign it to {ast.unparse(target)}",
-                )
+                self.update(node, target)
+            case ast.Expr(value=ast.Call() as call) if self.expressions.function(call) is surface.atomic_add:
+                self.atomic_add(call)
             case ast.Assign():
                 raise UnsupportedSyntax(
                     self.source.span(node), what="a chained assignment", advice="write one assignment per line"
@@ -243,13 +241,43 @@ class _Parser:
     def store(self, target: ast.Subscript, value: ast.expr) -> None:
         span = self.source.span(target)
         tensor, window = self.expressions.window(target)
+        self.writable(span, tensor, window)
+        self.write(span, tensor, window, self.expressions.tile(value, f"the value written to {tensor.name}"))
+
+    def update(self, node: ast.AugAssign, target: ast.Subscript) -> None:
+        """c[m, n] += t: a load, the operation and a store."""
+        span = self.source.span(node)
+        tensor, window = self.expressions.window(target)
+        self.writable(span, tensor, window)
+        if not tensor.input:
+            raise WrongDirection(
+                span,
+                what=f"{tensor.name} is a tg.Out, which is written only, and an update reads it",
+                advice=f"declare it tg.InOut, or keep the sum in a tile and assign it to {ast.unparse(target)}",
+            )
+        if type(node.op) not in OPERATORS:
+            raise UnsupportedSyntax(
+                span, what=f"the operator in {ast.unparse(node)!r}", advice="use += -= *= /= on windows"
+            )
+        old = self.scope.value(tensor.name, tensor.dtype, window.shape)
+        self.scope.ops.append(hir.Load(old, window, None, 1, None, span))
+        new = self.expressions.map(OPERATORS[type(node.op)], [old, self.expressions.parse(node.value)], span, "")
+        self.write(span, tensor, window, new)
+
+    def writable(self, span: Span, tensor: hir.Tensor, window: hir.Window) -> None:
         if not tensor.output:
             raise WrongDirection(
                 span, what=f"{tensor.name} is a tg.Tensor, which is read only", advice="declare it tg.Out to write it"
             )
         for axis in window.axes:
             self.alone(span, tensor, axis)
-        tile = self.expressions.tile(value, f"the value written to {tensor.name}")
+
+    def write(self, span: Span, tensor: hir.Tensor, window: hir.Window, tile: hir.Value) -> None:
+        self.fits(span, tensor, window, tile)
+        self.scope.ops.append(hir.Store(window, tile, span))
+
+    def fits(self, span: Span, tensor: hir.Tensor, window: hir.Window, tile: hir.Value) -> None:
+        """Raises ShapeMismatch or DtypeMismatch unless the tile is of the window's kind."""
         if tile.shape != window.shape:
             raise ShapeMismatch(
                 span,
@@ -260,9 +288,30 @@ class _Parser:
             raise DtypeMismatch(
                 span,
                 what=f"{tensor.name} holds {tensor.dtype}, the tile {tile.name} {tile.dtype}",
-                advice=f'write {ast.unparse(value)}.astype("{tensor.dtype}")',
+                advice=f'cast it: .astype("{tensor.dtype}")',
             )
-        self.scope.ops.append(hir.Store(window, tile, span))
+
+    def atomic_add(self, call: ast.Call) -> None:
+        """tg.atomic_add(c[rows, :], t)."""
+        span = self.source.span(call)
+        target, value = self.expressions.arguments(call, ("window", "tile"))
+        if not isinstance(target, ast.Subscript):
+            raise BadCall(span, what="tg.atomic_add takes a window such as c[m, n]", advice="index a tensor parameter")
+        tensor, window = self.expressions.window(target)
+        if not (tensor.input and tensor.output):
+            kind = "tg.Out, which is written only" if tensor.output else "tg.Tensor, which is read only"
+            raise WrongDirection(
+                span, what=f"{tensor.name} is a {kind}", advice=f"declare {tensor.name} tg.InOut to add to it"
+            )
+        if tensor.dtype not in (F32, I32):
+            raise DtypeMismatch(
+                span,
+                what=f"{tensor.name} holds {tensor.dtype}, and atomic additions are of f32 and i32",
+                advice='declare it "f32", and cast the sums in a second kernel',
+            )
+        tile = self.expressions.tile(value, f"the tile added to {tensor.name}")
+        self.fits(span, tensor, window, tile)
+        self.scope.ops.append(hir.AtomicAdd(window, tile, span))
 
     def alone(self, span: Span, tensor: hir.Tensor, axis: hir.Axis) -> None:
         """Windows that are written are equal or have no element in common."""
@@ -480,41 +529,63 @@ def _prune(body: tuple[hir.Op | hir.Loop, ...], used: set[int]) -> tuple[hir.Op 
     return tuple(out)
 
 
+Access = hir.Load | hir.Store | hir.AtomicAdd
+
+
 def _check_outputs(program: hir.Program) -> None:
-    stores = [node for node in hir.walk(program.body) if isinstance(node, hir.Store)]
+    """Every output is written, and no CTA touches what another one writes."""
+    accesses = [n for n in hir.walk(program.body) if isinstance(n, Access) and program.tensor(n.window.tensor).output]
     for tensor in program.tensors:
-        if tensor.output and not any(s.window.tensor == tensor.name for s in stores):
-            raise NeverWritten(tensor.span, tensor=tensor.name)
-    _same_axes(program, stores)
-    for store in stores:
-        indices = {a.index if a.at is None else str(a.at) for a in store.window.axes}
-        for axis in program.grid:
-            alone = isinstance(axis.extent, Int) and axis.extent.value <= axis.size
-            if axis.index not in indices and not alone:
-                computed = any(a.index is None and axis.index in symbols(a.origin) for a in store.window.axes)
-                how = "only computes with the grid index {0}, so CTAs that differ in it may collide"
-                how = how if computed else "does not depend on the grid index {0}, so CTAs that differ in it collide"
+        mine = [a for a in accesses if a.window.tensor == tensor.name]
+        if tensor.output and all(isinstance(a, hir.Load) for a in mine):
+            raise NeverWritten(tensor.span, tensor=tensor.name, kind="tg.InOut" if tensor.input else "tg.Out")
+        added = [a for a in mine if isinstance(a, hir.AtomicAdd)]
+        for other in mine if added else ():
+            if not isinstance(other, hir.AtomicAdd):
+                how = "read" if isinstance(other, hir.Load) else "written"
                 raise OverlappingWrites(
-                    store.span,
-                    what=f"the window written to {store.window.tensor} {how.format(axis.index)}",
-                    advice=f"index {store.window.tensor} with {axis.index}, or turn that grid axis into a loop inside "
-                    "the kernel",
+                    other.span,
+                    [(added[0].span, "the addition")],
+                    what=f"{tensor.name} is {how} here and added to by tg.atomic_add, maybe by another CTA meanwhile",
+                    advice="use two tensors, or two kernels",
                 )
+    ordered = [a for a in accesses if not isinstance(a, hir.AtomicAdd)]
+    _same_axes(program, ordered)
+    for access in ordered:
+        _own_window(program, access)
 
 
-def _same_axes(program: hir.Program, stores: list[hir.Store]) -> None:
-    """All stores to an output put each grid index on the same axis: else one CTA writes what another does."""
+def _own_window(program: hir.Program, access: Access) -> None:
+    """The window's place follows from the grid indices."""
+    window = access.window
+    indices = {a.index if a.at is None else str(a.at) for a in window.axes}
+    for axis in program.grid:
+        alone = isinstance(axis.extent, Int) and axis.extent.value <= axis.size
+        if axis.index not in indices and not alone:
+            computed = any(a.index is None and axis.index in symbols(a.origin) for a in window.axes)
+            how = "only computes with the grid index {0}, so CTAs that differ in it may collide"
+            how = how if computed else "does not depend on the grid index {0}, so CTAs that differ in it collide"
+            done = "read" if isinstance(access, hir.Load) else "written"
+            raise OverlappingWrites(
+                access.span,
+                what=f"the window {done} {'of' if done == 'read' else 'to'} {window.tensor} {how.format(axis.index)}",
+                advice=f"index {window.tensor} with {axis.index}, or turn that grid axis into a loop inside the kernel",
+            )
+
+
+def _same_axes(program: hir.Program, accesses: Sequence[Access]) -> None:
+    """All windows of an output put each grid index on the same axis: else one CTA writes what another does."""
     grid = {a.index for a in program.grid}
-    first: dict[str, hir.Store] = {}
-    for store in stores:
-        other = first.setdefault(store.window.tensor, store)
-        for mine, theirs in zip(store.window.axes, other.window.axes, strict=True):
+    first: dict[str, Access] = {}
+    for access in accesses:
+        other = first.setdefault(access.window.tensor, access)
+        for mine, theirs in zip(access.window.axes, other.window.axes, strict=True):
             one, two = (a.index if a.at is None else str(a.at) for a in (mine, theirs))
             if one != two and {one, two} & grid:
                 index = one if one in grid else two
                 raise OverlappingWrites(
-                    store.span,
+                    access.span,
                     [(other.span, "the other window")],
-                    what=f"two windows of {store.window.tensor} have the grid index {index} in different places",
+                    what=f"two windows of {access.window.tensor} have the grid index {index} in different places",
                     advice="index every window of an output with the same grid indices",
                 )

@@ -208,6 +208,13 @@ def _relate(graph: Relations, node: hir.Op | hir.Loop, views: Views, reach: Mapp
                     graph.equal(c.inside, value)
         return
     graph.add(*hir.operands(node))
+    if isinstance(node, (hir.Load, hir.AtomicAdd)) and node.window.rows is not None:
+        axes, narrow = (node.window.tile_axis,), node.window.rows.shape
+        tile = node.result if isinstance(node, hir.Load) else node.value
+        if tile.id not in views:
+            graph.derived(tile, node.window.rows, lambda layout: restricted(layout, axes, narrow))
+    if isinstance(node, hir.AtomicAdd):
+        return
     if isinstance(node, hir.Store):
         if node.value.id not in views:
             graph.run(node.value, len(node.value.shape) - 1, reach[node.window.tensor] // node.value.dtype.size)
@@ -230,9 +237,6 @@ def _relate(graph: Relations, node: hir.Op | hir.Loop, views: Views, reach: Mapp
                 graph.equal(node.result, node.c)
         case hir.Load() if node.result.id not in views:
             graph.run(node.result, len(node.result.shape) - 1, reach[node.window.tensor] // node.result.dtype.size)
-            if node.window.rows is not None:
-                axes, narrow = (node.window.tile_axis,), node.window.rows.shape
-                graph.derived(node.result, node.window.rows, lambda layout: restricted(layout, axes, narrow))
         case hir.Reduce():
             axis = node.axis
             graph.derived(node.source, node.result, lambda layout: layout.collapsed(axis))

@@ -14,7 +14,7 @@ from tidegate.ir import hir
 from tidegate.ir.layout import Layout
 from tidegate.legalise.classes import restricted
 
-Gather = hir.Load
+Gather = hir.Load | hir.AtomicAdd
 
 Simple = hir.Load | hir.Positions | hir.Fill | hir.Map | hir.Cast
 """What can be done again: no result depends on when, or on what other threads hold."""
@@ -72,7 +72,7 @@ class Indices:
 
     def simple(self, op: hir.Op | None) -> bool:
         if isinstance(op, hir.Load):
-            return op.window.rows is None
+            return op.window.rows is None and not self.program.tensor(op.window.tensor).output
         return isinstance(op, Simple)
 
     def gathers(self) -> Iterator[Gather]:

@@ -54,6 +54,11 @@ class _Place:
     origin: Coord
 
 
+def owner(layout: Layout) -> Layout:
+    """The layout in which only the first holder of each element holds it."""
+    return replace(layout, replicated=False) if layout.free_mask else layout
+
+
 @dataclass
 class _Legaliser:
     """One legalisation: where every tile lives so far, and the steps built."""
@@ -132,6 +137,8 @@ class _Legaliser:
                 self.stage(node, loop)
             case hir.Store():
                 self.store(node)
+            case hir.AtomicAdd():
+                self.atomic_add(node)
             case hir.Fill() | hir.Positions() | hir.Map() | hir.Cast():
                 layout = self.layouts[node.result.id]
                 args = [self.operand(v, layout, node.span) for v in hir.operands(node)]
@@ -323,6 +330,8 @@ class _Legaliser:
 
     def gather_place(self, node: Gather) -> tuple[Layout, str | None]:
         """The layout of a gather's tile, and the loop whose fills it is part of."""
+        if isinstance(node, hir.AtomicAdd):
+            return owner(self.added_layout(node.value)), None
         if self.mechanisms[node.result.id] == "registers":
             home = self.shared_registers.get(node.result.id, node.result.id)
             return self.layouts[home], None
@@ -339,6 +348,7 @@ class _Legaliser:
         obstacle = self.indices.obstacle(rows, loop)
         if obstacle is None:
             return self.filled(rows, layout, loop, ring, node.span)
+        assert isinstance(node, hir.Load)  # what fills a ring
         if node.stages == 1:
             return self.operand(rows, layout, node.span)
         raise BadSchedule(
@@ -369,7 +379,7 @@ class _Legaliser:
     def store(self, node: hir.Store) -> None:
         value, size = node.value, node.value.dtype.size
         align = self.tensors.reach(node.window)
-        if node.window.tensor in self.stored:
+        if node.window.tensor in self.stored and not self.program.tensor(node.window.tensor).input:
             layout = self.stored_layout(node)
         elif value.id in self.views:
             layout = store_view_layout(value.shape, size, self.program.warps, align, self.views[value.id].transposed)
@@ -381,6 +391,19 @@ class _Legaliser:
         run = contiguous_run(layout, len(value.shape) - 1)
         step = tir.StGlobal(window, source, min(run * size, align, WIDEST))
         self.build.step(f"stg_{node.window.tensor}", step, node.span)
+
+    def atomic_add(self, node: hir.AtomicAdd) -> None:
+        layout = self.added_layout(node.value)
+        source = self.owned(self.operand(node.value, layout, node.span), node.value, node.span)
+        window = self.tensors.window(node.window, self.rows(node, owner(layout), None, None))
+        self.build.step(f"add_{node.window.tensor}", tir.AtomicAdd(window, source), node.span)
+
+    def added_layout(self, value: hir.Value) -> Layout:
+        """How a tile that is added to a tensor is held."""
+        if value.id not in self.views:
+            return self.layouts[value.id]
+        size = value.dtype.size
+        return store_view_layout(value.shape, size, self.program.warps, size, self.views[value.id].transposed)
 
     def stored_layout(self, node: hir.Store) -> Layout:
         """The layout of the earlier stores to the tensor: where windows meet, one thread writes each element."""
@@ -399,13 +422,12 @@ class _Legaliser:
 
     def owned(self, register: tir.Name, value: hir.Value, span: Span) -> tir.Name:
         """The tile held by the first holder of each element alone: what may be stored."""
-        layout = self.build.register_layout(register)
-        if not (layout.replicated and layout.free_mask):
+        layout = owner(self.build.register_layout(register))
+        if layout == self.build.register_layout(register):
             return register
-        owner = replace(layout, replicated=False)
-        key = (value.id, owner)
+        key = (value.id, layout)
         if key not in self.converted:
-            self.converted[key] = self.build.register(f"{value.name}_own", value.dtype, owner, "owned")
+            self.converted[key] = self.build.register(f"{value.name}_own", value.dtype, layout, "owned")
             self.move(tir.Name(self.converted[key]), register, span)
         return tir.Name(self.converted[key])
 

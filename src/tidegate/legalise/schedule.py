@@ -19,6 +19,14 @@ def mechanism(program: hir.Program, load: hir.Load, align: int) -> str:
     ``align``: bytes that one access to the window may move. Raises BadSchedule.
     """
     by = load.by.name if load.by else None
+    changes = program.tensor(load.window.tensor).output
+    if changes and (load.stages > 1 or by == "cp_async"):
+        how = "filled ahead of its trip" if load.stages > 1 else "copied asynchronously"
+        raise BadSchedule(
+            load.span,
+            what=f"a window of the tg.InOut {load.window.tensor} is {how}, and may be written before",
+            advice="drop stages= and by=: such tiles are loaded in program order",
+        )
     if by not in (None, "cp_async", "ld"):
         reason = "plans with this instruction cannot be made yet" if by == "tma" else "it copies nothing"
         raise BadSchedule(
@@ -31,7 +39,7 @@ def mechanism(program: hir.Program, load: hir.Load, align: int) -> str:
     if by is None:
         row = load.result.shape[-1] * load.result.dtype.size
         copies = align >= 4 and row % 4 == 0
-        by = "cp_async" if wants_shared and copies else "ld"
+        by = "cp_async" if wants_shared and copies and not changes else "ld"
     if load.by and by == "cp_async" and load.to == "registers":
         raise BadSchedule(
             load.span, what='cp.async writes shared memory, to="registers" asks for registers', advice="drop to="

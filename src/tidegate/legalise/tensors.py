@@ -43,7 +43,7 @@ class Tensors:
 
     def params(self) -> tuple[tir.Param, ...]:
         tensors = self.program.tensors
-        return tuple(tir.Param(tir.Name(t.name), t.dtype, t.shape, t.output, self.align[t.name]) for t in tensors)
+        return tuple(tir.Param(tir.Name(t.name), t.dtype, t.shape, t.direction, self.align[t.name]) for t in tensors)
 
     def divisor(self, extent: Expr) -> int:
         """The largest number known to divide a size (0 divides nothing but is divided by all)."""

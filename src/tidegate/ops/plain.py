@@ -77,9 +77,12 @@ def rounding_bound(program: hir.Program, arrays: Mapping[str, np.ndarray]) -> di
     """Per output, the largest absolute difference that another order of sums can cause, elementwise.
 
     A running error analysis: every value carries a bound on its error. A sum of n products in f32 is off by at most
-    n * 2**-24 * sum |a||b| (Higham, "Accuracy and Stability of Numerical Algorithms", section 3.1) on each side.
+    n * 2**-24 * sum |a||b| (Higham, "Accuracy and Stability of Numerical Algorithms", section 3.1) on each side; n
+    atomic additions to one element likewise. ``arrays`` holds what tg.InOut parameters begin with.
     """
-    outputs = {t.name: np.zeros_like(arrays[t.name]) for t in program.tensors if t.output}
+    outputs = {
+        t.name: arrays[t.name].copy() if t.input else np.zeros_like(arrays[t.name]) for t in program.tensors if t.output
+    }
     named = {**arrays, **outputs}
     machine = _Machine(program, named, bind_sizes(program, [named[t.name] for t in program.tensors]), bounds=True)
     machine.run()
@@ -102,6 +105,15 @@ def spread(data: np.ndarray, op: hir.Spread) -> np.ndarray:
     return np.broadcast_to(squeezed.reshape(shape), op.result.shape)
 
 
+@dataclass(frozen=True)
+class Added:
+    """What atomic additions to a tensor come to: per element the sum of absolute values, with what it began with, and
+    the number of additions."""
+
+    total: np.ndarray
+    count: np.ndarray
+
+
 @dataclass
 class _Machine:
     """One sequential run: values by id, and with ``bounds`` their error bounds."""
@@ -113,6 +125,7 @@ class _Machine:
     values: dict[int, np.ndarray] = field(default_factory=dict)
     error: dict[int, np.ndarray] = field(default_factory=dict)
     errors: dict[str, np.ndarray] = field(default_factory=dict)
+    added: dict[str, Added] = field(default_factory=dict)
 
     def run(self) -> None:
         if self.bounds:
@@ -120,6 +133,8 @@ class _Machine:
                 t.name: np.zeros(self.arrays[t.name].shape, np.float64) for t in self.program.tensors if t.output
             }
         self.grid(list(self.program.grid), {})
+        for tensor, added in self.added.items():
+            self.errors[tensor] += added.count * F32.epsilon * (added.total + self.errors[tensor])
 
     def grid(self, axes: list[hir.GridAxis], indices: dict[str, int]) -> None:
         if not axes:
@@ -160,6 +175,8 @@ class _Machine:
                 self.load(op, indices)
             case hir.Store():
                 self.store(op, indices)
+            case hir.AtomicAdd():
+                self.atomic_add(op, indices)
             case hir.Fill():
                 shape = op.result.shape
                 self.set(op.result, np.full(shape, op.number, op.result.dtype.numpy), self.no_error(shape))
@@ -210,7 +227,24 @@ class _Machine:
         inside, part = self.place(op.window, indices)
         tile = np.zeros(op.result.shape, op.result.dtype.numpy)
         tile[part] = self.arrays[op.window.tensor][inside].reshape(tile[part].shape)
-        self.set(op.result, tile, self.no_error(tile.shape))
+        error = self.no_error(tile.shape)
+        if error is not None and op.window.tensor in self.errors:
+            error[part] = self.errors[op.window.tensor][inside].reshape(tile[part].shape)
+        self.set(op.result, tile, error)
+
+    def atomic_add(self, op: hir.AtomicAdd, indices: dict[str, int]) -> None:
+        inside, part = self.place(op.window, indices)
+        name, (data, error) = op.window.tensor, self.get(op.value)
+        tensor = self.arrays[name]
+        if error is not None and tensor.dtype == np.float32:
+            if name not in self.added:
+                self.added[name] = Added(np.abs(tensor.astype(np.float64)), np.zeros(tensor.shape))
+            shape, added = tensor[inside].shape, self.added[name]
+            np.add.at(self.errors[name], inside, error[part].reshape(shape))
+            np.add.at(added.total, inside, np.abs(data[part].astype(np.float64)).reshape(shape))
+            np.add.at(added.count, inside, 1)
+        with np.errstate(all="ignore"):
+            np.add.at(tensor, inside, data[part].reshape(tensor[inside].shape))
 
     def store(self, op: hir.Store, indices: dict[str, int]) -> None:
         inside, part = self.place(op.window, indices)
