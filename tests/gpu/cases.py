@@ -79,6 +79,14 @@ def cases() -> Iterator[Case]:
             yield Case("attention_small", "attention", sizes, (("GROUP", 2), ("D", width), ("warps", warps)))
     for h, w in ((512, 1024), (33, 72), (1, 4), (0, 8)):
         yield Case("stencil", "jacobi", (("H", h), ("W", w)))
+    for lines, blocks, rows in ((64, 4, 1000), (3, 1, 80), (5, 0, 8), (2, 7, 0)):
+        for plan in ("in_order", "multistage"):
+            yield Case("gather_rows", "bag", (("B", lines), ("N", blocks), ("R", rows)), (("plan", plan),))
+        yield Case("gather_rows", "bag_gradient", (("B", lines), ("N", blocks), ("R", rows)))
+    for blocks, tokens, n, k in ((8, 300, 256, 512), (3, 80, 136, 72), (1, 64, 64, 0), (2, 50, 72, 40)):
+        for stages in (1, 2, 4):
+            sizes = (("G", blocks), ("T", tokens), ("N", n), ("K", k))
+            yield Case("gather_rows", "expert", sizes, (("STAGES", stages),))
     for rows, taps in ((1000, 4), (70, 1), (3, 5), (64, 0)):
         for stages in (1, 2, 3):
             yield Case("stencil", "causal_conv", (("T", rows), ("C", 136), ("K", taps)), (("STAGES", stages),))
@@ -87,13 +95,15 @@ def cases() -> Iterator[Case]:
 
 
 def inputs(program: Any, sizes: dict[str, int], seed: int = 0) -> dict[str, np.ndarray]:
-    """Random arrays by parameter name; outputs hold NaN so that an element left unwritten shows."""
+    """Random arrays by parameter name, integers being numbers of rows of which some do not exist; arrays that are only
+    written hold NaN so that an element left unwritten shows."""
     from tidegate.ir.expr import evaluate
 
     rng = np.random.default_rng(seed)
     out = {}
     for tensor in program.tensors:
         shape = tuple(evaluate(e, sizes) for e in tensor.shape)
-        values = np.full(shape, np.nan) if tensor.output else rng.standard_normal(shape)
+        values = rng.standard_normal(shape) if tensor.dtype.floating else rng.integers(-2, 100, shape)
+        values = values if tensor.input else np.full(shape, np.nan)
         out[tensor.name] = values.astype(tensor.dtype.numpy)
     return out

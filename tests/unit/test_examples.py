@@ -62,6 +62,11 @@ def cases() -> Iterator[Case]:
         options = {"STAGES": stages, "D": 16, "GROUP": 2, "BM": 32, "BN": 16, "warps": 2}
         yield Case("attention_small", "attention", options, {"B": 1, "H": 2, "HK": 1, "S": 24}, ("T", 16))
         yield Case("stencil", "causal_conv", {"STAGES": stages, "BT": 16, "BC": 16}, {"T": 40, "C": 24}, ("K", 1))
+        options = {"STAGES": stages, "D": 32, "BL": 8}
+        yield Case("gather_rows", "bag", options, {"B": 3, "R": 24}, ("N", 1))
+        options = {"STAGES": stages, "BM": 16, "BN": 16, "BK": 16}
+        yield Case("gather_rows", "expert", options, {"G": 3, "T": 24, "N": 24}, ("K", 16))
+    yield Case("gather_rows", "bag_gradient", {"D": 32, "BL": 8}, {"B": 3, "N": 2, "R": 24})
     yield Case("stencil", "jacobi", {"BH": 8, "BW": 16}, {"H": 24, "W": 24})
     wide = {**options, "D": 32, "warps": 8, "STAGES": 1}
     yield Case("attention_small", "attention", wide, {"B": 1, "H": 2, "HK": 1, "S": 24}, ("T", 16))
@@ -79,10 +84,11 @@ def compiled(case: Case, producer: str, **more: Any) -> Compiled:
 def arrays_for(k: Compiled, sizes: dict[str, int]) -> list[np.ndarray]:
     known, rng = {**dict(k.program.sizes), **sizes}, np.random.default_rng(0)
     shapes = [tuple(known.get(str(e)) if str(e) in known else int(str(e)) for e in t.shape) for t in k.program.tensors]
-    return [
-        (np.full(s, np.nan) if t.output else rng.standard_normal(s)).astype(t.dtype.numpy)
-        for t, s in zip(k.program.tensors, shapes, strict=True)
-    ]
+    arrays = []
+    for tensor, shape in zip(k.program.tensors, shapes, strict=True):
+        numbers = rng.standard_normal(shape) if tensor.dtype.floating else rng.integers(-2, 40, shape)
+        arrays.append((numbers if tensor.input else np.full(shape, np.nan)).astype(tensor.dtype.numpy))
+    return arrays
 
 
 def assert_equals_plain(case: Case, k: Compiled, sizes: dict[str, int]) -> None:

@@ -242,7 +242,8 @@ class _Parser:
         span = self.source.span(target)
         tensor, window = self.expressions.window(target)
         self.writable(span, tensor, window)
-        self.write(span, tensor, window, self.expressions.tile(value, f"the value written to {tensor.name}"))
+        tile = self.expressions.tile(value, f"the value written to {tensor.name}")
+        self.write(span, tensor, window, tile, value)
 
     def update(self, node: ast.AugAssign, target: ast.Subscript) -> None:
         """c[m, n] += t: a load, the operation and a store."""
@@ -262,7 +263,7 @@ class _Parser:
         old = self.scope.value(tensor.name, tensor.dtype, window.shape)
         self.scope.ops.append(hir.Load(old, window, None, 1, None, span))
         new = self.expressions.map(OPERATORS[type(node.op)], [old, self.expressions.parse(node.value)], span, "")
-        self.write(span, tensor, window, new)
+        self.write(span, tensor, window, new, node.value)
 
     def writable(self, span: Span, tensor: hir.Tensor, window: hir.Window) -> None:
         if not tensor.output:
@@ -272,12 +273,12 @@ class _Parser:
         for axis in window.axes:
             self.alone(span, tensor, axis)
 
-    def write(self, span: Span, tensor: hir.Tensor, window: hir.Window, tile: hir.Value) -> None:
-        self.fits(span, tensor, window, tile)
+    def write(self, span: Span, tensor: hir.Tensor, window: hir.Window, tile: hir.Value, value: ast.expr) -> None:
+        self.fits(span, tensor, window, tile, value)
         self.scope.ops.append(hir.Store(window, tile, span))
 
-    def fits(self, span: Span, tensor: hir.Tensor, window: hir.Window, tile: hir.Value) -> None:
-        """Raises ShapeMismatch or DtypeMismatch unless the tile is of the window's kind."""
+    def fits(self, span: Span, tensor: hir.Tensor, window: hir.Window, tile: hir.Value, value: ast.expr) -> None:
+        """Raises ShapeMismatch or DtypeMismatch unless the tile, which ``value`` makes, is of the window's kind."""
         if tile.shape != window.shape:
             raise ShapeMismatch(
                 span,
@@ -288,7 +289,7 @@ class _Parser:
             raise DtypeMismatch(
                 span,
                 what=f"{tensor.name} holds {tensor.dtype}, the tile {tile.name} {tile.dtype}",
-                advice=f'cast it: .astype("{tensor.dtype}")',
+                advice=f'write {ast.unparse(value)}.astype("{tensor.dtype}")',
             )
 
     def atomic_add(self, call: ast.Call) -> None:
@@ -310,7 +311,7 @@ class _Parser:
                 advice='declare it "f32", and cast the sums in a second kernel',
             )
         tile = self.expressions.tile(value, f"the tile added to {tensor.name}")
-        self.fits(span, tensor, window, tile)
+        self.fits(span, tensor, window, tile, value)
         self.scope.ops.append(hir.AtomicAdd(window, tile, span))
 
     def alone(self, span: Span, tensor: hir.Tensor, axis: hir.Axis) -> None:
