@@ -329,7 +329,7 @@ class _Writer:
             if self.choose.chance(70):
                 self.load(depth, scope, tiles, (rows, columns))
                 queries = tiles[-1]
-        self.write(depth, f"for {index} in {d.loop}:")
+        self.write(depth, f"for {index} in {self.limited(d, scope)}:")
         inner, inside = list(tiles), [*scope, (index, d)]
         self.load(depth + 1, inside, inner, (columns, columns) if queries else shape)
         read = inner[-1]
@@ -469,8 +469,15 @@ class _Writer:
         index = self.choose.pick(("i", "j", "k"))
         if index in {i for i, _ in scope}:
             index = self.fresh("i")
-        self.write(depth, f"for {index} in {d.loop}:")
+        self.write(depth, f"for {index} in {self.limited(d, scope)}:")
         self.block(depth + 1, [*scope, (index, d)], list(tiles), list(tiles))
+
+    def limited(self, d: Dim, scope: list[tuple[str, Dim]]) -> str:
+        """The tiles of a loop: all of them, or those before the end of an enclosing tile."""
+        around = [index for index, other in scope if not other.integer]
+        if not around or d.integer or not self.choose.chance(15):
+            return d.loop
+        return f"{d.loop[:-1]}, until=tg.end({self.choose.pick(around)}))"
 
     def block(self, depth: int, scope: list[tuple[str, Dim]], tiles: list[Tile], outer: list[Tile]) -> None:
         """Statements of one block; ``outer``: variables of enclosing blocks, which a loop carries when assigned."""

@@ -45,3 +45,15 @@ def siblings(a: tg.Tensor["M", "N", "f32"], b: tg.Out["N", "M", "f32"], c: tg.Ou
         for n2 in tg.tiles("N", 32):
             u = tg.load(a[m2, n2], by=cuda.cp_async(bytes=4), stages=2)
             c[n2, m2] = u.T + 1.0
+
+
+@tg.kernel(warps=8)
+def two_widths(
+    a: tg.Tensor[32, "M", "f16"], b: tg.Tensor["M", 32, "f32"], c: tg.Out["M", 32, "f16"], d: tg.Out[32, "M", "f32"]
+):
+    """Tiles of 2 and of 4 bytes per element that share bytes."""
+    for m in tg.grid(tg.tiles("M", 8)):
+        t = tg.load(a[:, m], by=cuda.cp_async())
+        c[m, :] = t.T
+        u = tg.load(b[m, :], by=cuda.cp_async())
+        d[:, m] = u.T

@@ -139,7 +139,7 @@ BROKEN = [
     ("transpose", "a[m * 32 < M, n * 32]", "t[m * 32 < M, n * 32]", "'t' is a buffer, and a param is needed"),
     ("transpose", "layout copy bytes", "layout x bytes", "'x' is a register, and a layout is needed"),
     ("transpose", "f16 layout copy", "f16 layout opy", "no layout 'opy' is declared"),
-    ("transpose", "map x <- mul", "map x <- pow", "op 'pow' is none of neg, add"),
+    ("transpose", "map x <- mul", "map x <- pow", "op 'pow' is none of neg, abs"),
     ("roles", "in producer", "in procuder", "no role 'procuder' is declared"),
     ("roles", "fence_async shared", "fence_async local", "space 'local' is none of shared, global"),
     ("roles", "wait full[u]", "wait u[u]", "'u' is a cursor, and a mbarrier is needed"),
@@ -272,6 +272,58 @@ def test_broken(name: str, old: str, new: str, message: str | None) -> None:
         assert found == []
     else:
         assert any(message in v.message for v in found), found
+
+
+ELEMENTWISE = """
+kernel k target sm_80 warps 1 smem 0
+layout row [1, 32] reg - lane 0,1 0,2 0,4 0,8 0,16 warp - rep 1,1
+layout one [1, 1] reg - lane 0,0 0,0 0,0 0,0 0,0 warp - rep 1,1 replicated
+register x f32 layout row
+register h f16 layout row
+register i i32 layout row
+register m bool layout row
+register s f32 layout one
+register t i32 layout one
+body {
+  fill x <- 0.5
+  fill h <- 0.5
+  fill i <- -2147483648.0
+  fill m <- 1.0
+  LINE
+}
+"""
+LINES = {
+    "map x <- where m, x, 2.5": None,
+    "map i <- where m, 1.0, 2.0": None,
+    "map m <- logical_xor m, 1.0": None,
+    "map m <- equal m, m": None,
+    "map x <- add h, x": None,
+    "reduce t <- sum i axis 1": None,
+    "map x <- sin i": "sin mixes floats and integers",
+    "map i <- sqrt i": "sqrt is not defined on integers",
+    "map x <- left_shift x, 1.0": "left_shift is not defined on floats",
+    "map m <- less m, m": "less is not defined on masks",
+    "map m <- bitwise_not m": "bitwise_not is not defined on masks",
+    "map i <- add i, m": "add mixes integers and masks",
+    "map i <- isnan x": "isnan does not make i32",
+    "map m <- less 1.0, 0.0": "less of numbers only",
+    "map i <- add i, 0.5": "0.5 is no whole number",
+    "map i <- add i, nan": "nan is no whole number",
+    "map i <- add i, 2147483648.0": "2147483648 is beyond the range of i32",
+    "map m <- logical_and m, 2.0": "2 is neither 0 (false) nor 1 (true)",
+    "map x <- where i, x, x": "where takes a mask",
+    "fill i <- 1e30": "is beyond the range of i32",
+    "fill m <- 0.5": "0.5 is neither 0 (false) nor 1 (true)",
+    "reduce s <- sum i axis 1": "a reduction folds f32 into f32 or i32 into i32, not i32 into f32",
+    "reduce t <- max m axis 1": "not bool into i32",
+}
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_kinds_of_operands(line: str) -> None:
+    found = verify(parse_kernel(ELEMENTWISE.replace("LINE", line)))
+    message = LINES[line]
+    assert [message in v.message for v in found] == [True] if message else found == [], found
 
 
 def test_every_declared_name_is_well_formed() -> None:

@@ -108,8 +108,9 @@ def _touch(layout: Layout, shared: SharedLayout, origin: Coord, transposed: bool
     if transposed:
         coords = coords[::-1]
     coords = tuple(c + o for c, o in zip(coords, origin, strict=True))
-    cells = byte_offsets(shared, coords) // unit
-    threads = np.broadcast_to(np.arange(layout.threads)[:, None], cells.shape)
+    each = max(shared.size // unit, 1)  # an element may be several granules
+    cells = (byte_offsets(shared, coords) // unit)[..., None] + np.arange(each)
+    threads = np.broadcast_to(np.arange(layout.threads)[:, None, None], cells.shape)
     active = active_threads(layout)
     cells, threads = cells[active].ravel(), threads[active].ravel()
     size = -(-shared.bytes // unit)

@@ -107,21 +107,40 @@ def _ordered(machine: Machine, sizes: Mapping[str, int], scope: str) -> Verdict 
         early = _search(machine, sizes, explored, FIRST_RUNS)
         if early is not None:
             return early
-    reason = ""
+    reason, searched = "", False
     try:
-        for case in explored.cases():
-            explored.run(case)
+        for _ in explored.every_case():
+            if explored.concrete:
+                continue
+            if not searched and (found := _search(machine, sizes, explored, MAX_RUNS)) is not None:
+                return found
+            searched = True
     except Fault as fault:
-        if not explored.atoms and not explored.used_grid and not explored.open:
-            return _unsafe(machine, fault, scope)
+        if explored.concrete:
+            return _unsafe(machine, _retold(fault, machine, sizes), scope)
         reason = f"{fault.kind} in an abstract run, which no concrete run with small sizes confirmed"
     except (Undecided, Exhausted) as stop:
         reason = str(stop)
     if not reason:
         return None
-    return _search(machine, sizes, explored, MAX_RUNS) or Verdict(
-        machine.kernel.name, "not proved", scope, reason=reason
-    )
+    found = None if searched else _search(machine, sizes, explored, MAX_RUNS)
+    return found or Verdict(machine.kernel.name, "not proved", scope, reason=reason)
+
+
+def _retold(
+    fault: Fault,
+    machine: Machine,
+    sizes: Mapping[str, int],
+    where: Mapping[str, int] | None = None,
+    exact: bool = False,
+) -> Fault:
+    """The fault of a concrete run, with the steps of this run and no other."""
+    try:
+        for _ in explorer(machine, sizes, where, exact=exact, shared=False).every_case():
+            pass
+    except Fault as again:
+        return again
+    return fault
 
 
 def _unsafe(machine: Machine, fault: Fault, scope: str) -> Verdict:
@@ -135,9 +154,10 @@ def _search(machine: Machine, sizes: Mapping[str, int], abstract: Explorer, runs
         for where in _corners(machine.kernel, values, abstract):
             run = explorer(machine, values, where, exact=True)
             try:
-                for case in run.cases():
-                    run.run(case)
+                for _ in run.every_case():
+                    pass
             except Fault as fault:
+                fault = _retold(fault, machine, values, where, exact=True)
                 return _unsafe(machine, fault, _place(machine.kernel, values, where))
             except (Undecided, Exhausted, ZeroDivisionError):
                 continue

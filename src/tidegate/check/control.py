@@ -9,7 +9,7 @@ sign on the whole interval; what stays undecided raises :class:`Undecided`, neve
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from math import gcd, inf
 
@@ -19,7 +19,12 @@ Bound = float  # an int, or +-inf
 
 
 class Undecided(Exception):
-    """A bound or a condition has no single value in the environment; the text names it."""
+    """A bound or a condition has no single value in the environment; the text names it. ``atoms``: of what more would
+    have to be known."""
+
+    def __init__(self, text: str, atoms: tuple[Atom, ...] = ()) -> None:
+        super().__init__(text)
+        self.atoms = atoms
 
 
 @dataclass(frozen=True)
@@ -77,13 +82,21 @@ class Mod:
 
 
 @dataclass(frozen=True)
+class Quotient:
+    """``floor(value / divisor)`` of a form that holds indices."""
+
+    value: Linear
+    divisor: int
+
+
+@dataclass(frozen=True)
 class Opaque:
     """Something that no rule here covers; its value is known only when all its names have exact values."""
 
     value: ex.Expr
 
 
-Term = Index | Atom | Extreme | Mod | Opaque
+Term = Index | Atom | Extreme | Mod | Quotient | Opaque
 
 
 @dataclass(frozen=True)
@@ -120,6 +133,8 @@ def _name(term: Term) -> str:
             return f"{op}({a}, {b})"
         case Mod(value, modulus):
             return f"({value}) % {modulus}"
+        case Quotient(value, divisor):
+            return f"({value}) / {divisor}"
         case Opaque(value):
             return str(value)
 
@@ -170,6 +185,14 @@ class Reader:
         e = ex.substitute(e, {n: ex.Int(v) for n, v in self.sizes.items()})
         return single(Atom(e) if self._is_size(e) else Opaque(e))
 
+    def step(self, atom: Atom) -> int:
+        """What divides all values of an atom: the known factor of a size, and what it makes of tiles."""
+        e = atom.value
+        if isinstance(e, ex.Bin) and e.op == "cdiv" and isinstance(e.a, ex.Sym) and isinstance(e.b, ex.Int):
+            factor = self.multiples.get(e.a.name, 1)
+            return factor // e.b.value if factor % e.b.value == 0 else 1
+        return self.multiples.get(e.name, 1) if isinstance(e, ex.Sym) else 1
+
     def _is_size(self, e: ex.Expr) -> bool:
         """Whether e is a function of sizes alone and, as sizes are, never negative."""
         if isinstance(e, ex.Int):
@@ -192,8 +215,11 @@ class Reader:
         rest = Linear(a.const % t, tuple((term, c) for term, c in a.terms if c % t))
         if not rest.terms:
             return whole.plus(Linear(int(op == "cdiv" and rest.const > 0)))
-        if not all(isinstance(term, Atom) and c > 0 for term, c in rest.terms):
+        if not all(isinstance(term, (Atom, Index)) for term, _ in rest.terms):
             return None
+        if not all(isinstance(term, Atom) and c > 0 for term, c in rest.terms):
+            value = rest.plus(Linear(t - 1)) if op == "cdiv" else rest
+            return whole.plus(Linear(value.const // t)).plus(single(Quotient(Linear(value.const % t, value.terms), t)))
         if self._divides(t, rest):
             op = "cdiv"  # both are exact: one name for them
         return whole.plus(single(Atom(ex.Bin(op, _expression(rest), ex.Int(t)))))
@@ -253,8 +279,25 @@ def atoms(form: Linear) -> Iterator[Atom | Index]:
         elif isinstance(term, Extreme):
             yield from atoms(term.a)
             yield from atoms(term.b)
-        elif isinstance(term, Mod):
+        elif isinstance(term, (Mod, Quotient)):
             yield from atoms(term.value)
+
+
+def reach(form: Linear, distance: int) -> Iterator[tuple[Atom | Index, int]]:
+    """Per atom and index of a form how far it has to be told apart, so that the form is up to ``distance``: a quotient
+    goes on by one where its value goes on by the divisor."""
+    for term, c in form.terms:
+        if isinstance(term, Index):
+            yield term, -(-distance // abs(c))
+        elif isinstance(term, Quotient):
+            for inner, d in term.value.terms:
+                assert isinstance(inner, (Atom, Index))
+                yield inner, -(-(distance + 1) * term.divisor // abs(d))
+        elif isinstance(term, Extreme):
+            yield from reach(term.a, distance)
+            yield from reach(term.b, distance)
+        else:
+            yield from ((inner, distance) for inner in atoms(single(term)))
 
 
 def constants(form: Linear) -> Iterator[int]:
@@ -287,15 +330,15 @@ class Place:
     end: Linear
 
 
-def consistent(known: Mapping[Atom, Interval]) -> bool:
-    """Is there a value of every size for which all its tile counts lie in their intervals? (cdiv(S, a) = x says that S
-    is above (x - 1) * a and at most x * a.)"""
+def consistent(known: Mapping[Atom, Interval], multiples: Mapping[str, int]) -> bool:
+    """Is there a value of every size, one that its known factor divides, for which all its tile counts lie in their
+    intervals? (cdiv(S, a) = x says that S is above (x - 1) * a and at most x * a.)"""
     ranges: dict[str, Interval] = {}
     for atom, at in known.items():
         size, low, high = _range(atom.value, at)
         old = ranges.get(size, Interval(0, inf))
         ranges[size] = Interval(max(old.low, low), min(old.high, high))
-    return all(r.low <= r.high for r in ranges.values())
+    return all(r.high == inf or r.high - r.high % multiples.get(size, 1) >= r.low for size, r in ranges.items())
 
 
 def _range(e: ex.Expr, at: Interval) -> tuple[str, float, float]:
@@ -312,14 +355,25 @@ def _range(e: ex.Expr, at: Interval) -> tuple[str, float, float]:
 
 @dataclass(frozen=True)
 class Env:
-    """Atoms and indices at one point of the run. ``period``: the modulus of residues."""
+    """Atoms and indices at one point of the run. ``period``: the modulus of residues. ``ends``: other terms at which
+    loops around end, as far as their values are known."""
 
     atoms: Mapping[Atom, Interval]
     places: Mapping[str, Place]
     period: int = 1
+    ends: Mapping[Term, Interval] = field(default_factory=dict)
 
     def at(self, name: str, place: Place) -> Env:
-        return Env(self.atoms, {**self.places, name: place}, self.period)
+        return replace(self, places={**self.places, name: place})
+
+    def taking(self, form: Linear, value: Interval) -> Env:
+        """The environment in which a form has one of these values, if it is a single term."""
+        if len(form.terms) != 1 or form.terms[0][1] != 1:
+            return self
+        term, at = form.terms[0][0], Interval(value.low - form.const, value.high - form.const)
+        if isinstance(term, Atom):
+            return replace(self, atoms={**self.atoms, term: self.atoms.get(term, at) & at})
+        return self if isinstance(term, Index) else replace(self, ends={**self.ends, term: at})
 
     def resolve(self, form: Linear) -> Linear:
         """The form with everything that has one value replaced by it, and decided min / max by their result."""
@@ -329,6 +383,9 @@ class Env:
         return total
 
     def _resolved(self, term: Term) -> Linear:
+        if term in self.ends:
+            exact = self.ends[term].exact
+            return single(term) if exact is None else Linear(exact)
         if isinstance(term, Extreme):
             a, b = self.resolve(term.a), self.resolve(term.b)
             ahead = self.interval(b.plus(a, -1))
@@ -339,6 +396,10 @@ class Env:
         return single(term) if exact is None else Linear(exact)
 
     def _interval_of(self, term: Term) -> Interval:
+        found = self._computed(term)
+        return found & self.ends[term] if term in self.ends else found
+
+    def _computed(self, term: Term) -> Interval:
         match term:
             case Atom():
                 return self.atoms.get(term, Interval(0, inf))
@@ -347,6 +408,9 @@ class Env:
             case Mod(value, modulus):
                 rest = self._residue(value, modulus)
                 return Interval(0, modulus - 1) if rest is None else exactly(rest)
+            case Quotient(value, divisor):
+                x = self.bounds(value)
+                return Interval(*(v // divisor if abs(v) < inf else v for v in (x.low, x.high)))
             case Extreme(op, a, b):
                 x, y = self.interval(self.resolve(a)), self.interval(self.resolve(b))
                 pick = min if op == "min" else max
@@ -415,5 +479,19 @@ class Env:
             return False
         if None in truths:
             known = ", ".join(f"{a.value} {x if x.exact is None else f'= {x}'}" for a, x in self.atoms.items())
-            raise Undecided(f"the condition {text} is not decided{f' for {known}' if known else ''}")
+            reason = f"the condition {text} is not decided{f' for {known}' if known else ''}"
+            raise Undecided(
+                reason, self.open(*(t.value for t, truth in zip(tests, truths, strict=True) if truth is None))
+            )
         return True
+
+    def open(self, *forms: Linear) -> tuple[Atom, ...]:
+        """The atoms with several values on which forms depend, by themselves and as the ends of loops."""
+        found: dict[Atom, None] = {}
+        for form in forms:
+            for term in atoms(form):
+                if isinstance(term, Atom):
+                    found[term] = None
+                elif term.name in self.places:
+                    found |= dict.fromkeys(a for a in atoms(self.places[term.name].end) if isinstance(a, Atom))
+        return tuple(a for a in found if a in self.atoms and self.atoms[a].exact is None)

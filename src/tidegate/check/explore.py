@@ -8,19 +8,20 @@ fixed point of one iteration. A known large N skips whole cycles of states.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import count as count_from
 from itertools import product
 from math import inf, lcm, prod
 
 from tidegate.check import control
+from tidegate.check.automaton import Node, Part, Straight, distinct
 from tidegate.check.control import Atom, Env, Index, Interval, Linear, Place, Reader, Term, Undecided, exactly
 from tidegate.check.machine import Machine
 from tidegate.check.sites import Group
 from tidegate.check.state import At, Fault, Log, State
 from tidegate.ir import tir
 from tidegate.ir.expr import Expr
-from tidegate.ir.text import print_stmt
 
 MAX_STEPS = 200_000
 """Statements executed in one check."""
@@ -32,6 +33,9 @@ MAX_DISTANCE = 64
 """Largest constant that conditions may compare an unknown trip count with."""
 
 
+Known = Mapping[Atom, Interval]
+
+
 class Exhausted(Exception):
     """A bound of the checker was hit; the text names it."""
 
@@ -40,13 +44,14 @@ class Exhausted(Exception):
 class Case:
     """One combination: atoms exact or at least a bound, grid indices with their distance to the end."""
 
-    atoms: Mapping[Atom, Interval]
+    atoms: Known
     grid: Mapping[str, Place]
 
 
 class Explorer:
     """Executes a kernel's body on sets of states. ``indices`` fixes grid indices; ``observe`` sees every instruction
-    before it executes; ``exact``: no iteration is left out."""
+    before it executes; ``exact``: no iteration is left out; ``shared``: what other runs have found out is used, and the
+    steps shown with a fault may be theirs."""
 
     def __init__(
         self,
@@ -55,17 +60,21 @@ class Explorer:
         indices: Mapping[str, int] | None = None,
         observe: Callable[[State, tir.Stmt, Env, Group], None] | None = None,
         exact: bool = False,
+        shared: bool = True,
     ) -> None:
         self.machine = machine
+        self.automaton = machine.automaton
         self.kernel = machine.kernel
         known = {d.name: d.value for d in self.kernel.dims if d.value is not None} | dict(sizes)
         self.reader = Reader(known, {d.name: d.multiple for d in self.kernel.dims if d.name not in known})
         self.indices = dict(indices or {})
         self.observe = observe
         self.exact = exact
+        self.shared = shared and observe is None  # who observes looks at times, which states of one key need not share
         self.steps = 0
         self.open = False  # whether the end of a loop was taken to be any number
         self._conditions: dict[Expr, list[control.Test]] = {}
+        self._later: dict[tuple[Part, ...], tuple[frozenset[Atom], ...]] = {}
         self._survey()
 
     # ------------------------------------------------------------------------------------------ cases
@@ -81,22 +90,30 @@ class Explorer:
                 ends[stmt.index] = end
                 forms += [start, end]
                 offset = max(abs(start.const), *(control.constants(end) if end.terms else (0,)))
-                self._look([Index(stmt.index), *control.atoms(start), *control.atoms(end)], offset)
+                self._look([(Index(stmt.index), abs(start.const))])
+                self._look([*control.reach(start, offset), *control.reach(end, offset)])
             elif isinstance(stmt, tir.If):
                 for test in self._tests(stmt.condition):
                     forms.append(test.value)
                     if test.value.terms:
-                        self._look(control.atoms(test.value), min(_distances(test.value, ends)))
+                        self._look(control.reach(test.value, min(_distances(test.value, ends))))
         # An atom that ends a loop is looked at as closely as the loop's index.
         for name, end in ends.items():
-            self._look(control.atoms(end), self.distance.get(Index(name), 0))
+            self._look(control.reach(end, self.distance.get(Index(name), 0)))
         found = [a for form in forms for a in control.atoms(form)]
         self.used_grid = [g for g in self.kernel.grid if Index(g.name) in found]
         self.atoms = list(dict.fromkeys(a for a in found if isinstance(a, Atom)))
+        extents = [self.reader.linear(axis.extent) for axis in self.kernel.grid]
+        self.running = {t for e in extents if e.const <= 0 for t in _alone(e)}
         self.period = lcm(*(m for form in forms for m in control.moduli(form)), 1)
 
-    def _look(self, terms: Iterable[Term], distance: int) -> None:
-        for term in terms:
+    @property
+    def concrete(self) -> bool:
+        """Whether every run of the kernel is like the one that is replayed."""
+        return not self.atoms and not self.used_grid and not self.open
+
+    def _look(self, terms: Iterable[tuple[Term, int]]) -> None:
+        for term, distance in terms:
             self.distance[term] = max(self.distance.get(term, 0), distance)
 
     def _edges(self, name: str) -> tuple[int, int]:
@@ -106,10 +123,7 @@ class Explorer:
 
     def cases(self) -> list[Case]:
         """All combinations that a check has to replay; raises :class:`Exhausted` when there are too many."""
-        farthest = max((self.distance.get(a, 0) for a in self.atoms), default=0)
-        if farthest > MAX_DISTANCE:
-            far = f"{farthest} iterations from both ends of a loop, or compares a size with as much"
-            raise Exhausted(f"a condition looks {far}; more than {MAX_DISTANCE} are not replayed")
+        self._near()
         places = [list(self._places(axis)) for axis in self.used_grid]
         # Exact small values let conditions before a loop agree with its trip count. Without them loops still try every
         # small count, for each state: coarser, but no less sound.
@@ -131,13 +145,18 @@ class Explorer:
         ]
         return [case for case in all_cases if self._possible(case)]
 
+    def _near(self) -> None:
+        """Conditions look at what is near the ends of loops."""
+        farthest = max((self.distance.get(a, 0) for a in self.atoms), default=0)
+        if farthest > MAX_DISTANCE:
+            far = f"{farthest} iterations from both ends of a loop, or compares a size with as much"
+            raise Exhausted(f"a condition looks {far}; more than {MAX_DISTANCE} are not replayed")
+
     def _possible(self, case: Case) -> bool:
         """There is a CTA, every grid index lies inside its extent, which an atom may have fixed, and every size has a
         value that fits all that is said of it."""
         env = Env(case.atoms, case.grid, self.period)
-        extents = [self.reader.linear(axis.extent) for axis in self.kernel.grid]
-        running = {t: Interval(1, inf) for e in extents if e.const <= 0 for t in _alone(e) if t not in case.atoms}
-        if not control.consistent({**running, **case.atoms}):
+        if not self._consistent(case.atoms):
             return False
         if any(env.bounds(self.reader.linear(axis.extent)).high < 1 for axis in self.kernel.grid):
             return False
@@ -169,12 +188,63 @@ class Explorer:
         mine = [form for form in forms if form.coefficient(Index(axis.name))]
         return not self.reader.linear(axis.extent).terms or any(len(form.terms) > 1 for form in mine)
 
+    def every_case(self) -> Iterator[Fault]:
+        """Replays all sizes and CTAs, in as few cases as will do: one that shows a fault is split in two, some size
+        being known better. Yields the faults that a finer case may turn out not to have; raises Fault, Undecided or
+        Exhausted if splitting does not help."""
+        work = self._start()
+        for count in count_from(1):
+            if not work:
+                return
+            case = work.pop()
+            try:
+                self.run(case)
+            except Fault as fault:
+                yield fault
+                finer = [replace(case, atoms=known) for known in self._split(case.atoms, case.atoms)]
+                finer = [c for c in finer if self._possible(c)]
+                if not finer:
+                    raise
+                if count + len(work) > MAX_CASES:
+                    raise Exhausted(f"more than {MAX_CASES} combinations of unknown sizes") from fault
+                work += finer
+
+    def _start(self) -> list[Case]:
+        """Every size is anything at all, every grid index near its ends or between them."""
+        self._near()
+        atoms = {a: Interval(self.reader.step(a) if a in self.running else 0, inf) for a in self.atoms}
+        names = [axis.name for axis in self.used_grid]
+        found = [
+            Case(atoms, dict(zip(names, where, strict=True)))
+            for where in product(*(self._places(axis) for axis in self.used_grid))
+        ]
+        return [case for case in found if self._possible(case)]
+
+    def _split(self, known: Known, candidates: Iterable[Atom]) -> list[Known]:
+        """The size of which least is known has its smallest value, or a larger one; empty if enough is known of all."""
+        vague = [a for a in candidates if known[a].exact is None and known[a].low < self._enough(a)]
+        if not vague:
+            return []
+        atom = min(vague, key=lambda a: known[a].low)
+        low, high = int(known[atom].low), known[atom].high
+        parts = (Interval(low + self.reader.step(atom), high), exactly(low))
+        return [finer for part in parts if self._consistent(finer := {**known, atom: part})]
+
+    def _consistent(self, known: Known) -> bool:
+        """Sizes may have these values in a run that has a CTA."""
+        return control.consistent({**dict.fromkeys(self.running, Interval(1, inf)), **known}, self.reader.multiples)
+
+    def _enough(self, atom: Atom) -> int:
+        """From this value on a size need not be told from larger ones."""
+        return max(3 * self.distance.get(atom, 0) + 2, self.reader.step(atom))
+
     def run(self, case: Case) -> int:
         """Replays one case; raises Fault, Undecided or Exhausted. Returns the number of final states."""
         env = Env(case.atoms, case.grid, self.period)
-        final = self._block(self.kernel.body, [self.machine.start()], env)
-        for state in final:
-            self.machine.finish(state)
+        start = self.automaton.node(self.machine.start(), self.shared)
+        final = self._block(self.kernel.body, [start], env)
+        for node in final:
+            self.machine.finish(node.state)
         return len(final)
 
     # ------------------------------------------------------------------------------------------ statements
@@ -184,56 +254,97 @@ class Explorer:
             self._conditions[condition] = self.reader.tests(condition)
         return self._conditions[condition]
 
-    def _block(self, body: tuple[tir.Stmt, ...], states: list[State], env: Env) -> list[State]:
-        """Executes ``body`` on states that the caller gives away."""
-        for stmt in body:
-            if isinstance(stmt, tir.For):
-                states = self._loop(stmt, states, env)
-            elif isinstance(stmt, tir.If):
-                if env.all_hold(self._tests(stmt.condition), str(stmt.condition)):
-                    states = self._block(stmt.body, states, env)
-            else:
-                if self.observe is not None and states:
-                    self.observe(states[0], stmt, env, self.machine.everyone)
-                at: At = tuple((name, place.value.exact) for name, place in env.places.items())
-                self._count(len(states))
-                for state in states:
-                    if not self.machine.step(state, stmt, at):
-                        if isinstance(stmt, tir.BarSync) and len(stmt.warps) < self.kernel.warps:
-                            raise Undecided(f"{print_stmt(stmt)} holds up some warps only; all are replayed together")
-                        raise Fault("deadlock", stmt, at, state=state, group=self.machine.everyone)
-        return states
+    def _block(self, body: tuple[tir.Stmt, ...], nodes: list[Node], env: Env) -> list[Node]:
+        """Where a block leads. What a part of it needs to know of sizes is told apart from there on, while later parts
+        look at these sizes too."""
+        flows: dict[tuple[tuple[Atom, Interval], ...], tuple[Known, list[Node]]] = {(): (env.atoms, nodes)}
+        parts = self.automaton.parts(body)
+        for part, later in zip(parts, self._looked_at(parts), strict=True):
+            work, flows = list(flows.values()), {}
+            while work:
+                known, nodes = work.pop()
+                try:
+                    nodes = self._part(part, nodes, replace(env, atoms=known))
+                except Undecided as stop:
+                    finer = self._split(known, stop.atoms)
+                    if not finer:
+                        raise
+                    work += [(more, nodes) for more in finer]
+                    continue
+                kept = tuple((a, at) for a, at in known.items() if a in later and at != env.atoms[a])
+                before = flows[kept][1] if kept in flows else []
+                flows[kept] = ({**env.atoms, **dict(kept)}, distinct([*before, *nodes]))
+        return distinct([node for _, nodes in flows.values() for node in nodes])
+
+    def _part(self, part: Part, nodes: list[Node], env: Env) -> list[Node]:
+        if isinstance(part, tir.For):
+            return self._loop(part, nodes, env)
+        if isinstance(part, tir.If):
+            holds = env.all_hold(self._tests(part.condition), str(part.condition))
+            return self._block(part.body, nodes, env) if holds else nodes
+        return distinct([self._straight(part, node, env) for node in nodes])
+
+    def _looked_at(self, parts: tuple[Part, ...]) -> tuple[frozenset[Atom], ...]:
+        """Per part of a block the sizes on which the control of later ones depends."""
+        if parts not in self._later:
+            found = [frozenset[Atom]()]
+            for part in reversed(parts[1:]):
+                found.append(found[-1] | self._sizes(part))
+            self._later[parts] = tuple(reversed(found))
+        return self._later[parts]
+
+    def _sizes(self, part: Part | tir.Stmt) -> frozenset[Atom]:
+        forms: list[Linear] = []
+        if isinstance(part, tir.For):
+            forms = [self.reader.linear(part.start), self.reader.linear(part.stop)]
+        elif isinstance(part, tir.If):
+            forms = [test.value for test in self._tests(part.condition)]
+        inner = part.body if isinstance(part, (tir.For, tir.If)) else ()
+        mine = {a for form in forms for a in control.atoms(form) if isinstance(a, Atom)}
+        return frozenset(mine).union(*(self._sizes(stmt) for stmt in inner))
+
+    def _straight(self, part: Straight, node: Node, env: Env) -> Node:
+        at: At = tuple((name, place.value.exact) for name, place in env.places.items())
+        observe = self.observe
+        watch = None if observe is None else lambda state, stmt: observe(state, stmt, env, self.machine.everyone)
+        behind, steps = self.automaton.execute(node, part, at, watch, self.shared)
+        self._count(steps)
+        return behind
 
     def _count(self, steps: int) -> None:
         self.steps += steps
         if self.steps > MAX_STEPS:
             raise Exhausted(f"more than {MAX_STEPS} steps without reaching a fixed point")
 
-    def _loop(self, loop: tir.For, states: list[State], env: Env) -> list[State]:
+    def _loop(self, loop: tir.For, nodes: list[Node], env: Env) -> list[Node]:
         start = env.resolve(self.reader.linear(loop.start))
         end = self.reader.linear(loop.stop)
         trips = env.bounds(end.plus(start, -1))
         edge = sum(self._edges(loop.index))
         if trips.exact is not None and (self.exact or trips.exact <= 2 * edge):
-            return self._trips(loop, states, env, start, end, trips.exact)
+            return self._trips(loop, nodes, env, start, end, trips.exact)
         if trips.exact is not None:
-            return self._skipping(loop, states, env, start, end, trips.exact)
+            return self._skipping(loop, nodes, env, start, end, trips.exact)
         if start.terms:
-            raise Undecided(f"the loop over {loop.index} begins at {loop.start}, which has no single value")
-        out: list[State] = []
+            reason = f"the loop over {loop.index} begins at {loop.start}, which has no single value"
+            raise Undecided(reason, env.open(start))
+        out: list[Node] = []
         for count in range(max(int(max(trips.low, 0)), 0), int(min(trips.high + 1, edge))):
-            out += self._trips(loop, [s.copy() for s in states], env, start, end, count)
+            if self._occurs(end, start.const + count, env):
+                known = env.taking(end, exactly(start.const + count))
+                out += self._trips(loop, nodes, known, start, end, count)
         if trips.high >= edge:
-            out += self._any(loop, states, env, start, end)
-        return self._distinct(out)
+            known = env.taking(end, Interval(start.const + edge, inf))
+            out += self._any(loop, nodes, known, start, end)
+        return distinct(out)
 
-    def _distinct(self, states: list[State]) -> list[State]:
-        if len(states) < 2:
-            return states
-        return list({self.machine.key(s): s for s in reversed(states)}.values())
+    def _occurs(self, form: Linear, value: int, env: Env) -> bool:
+        """Whether some size gives a form this value, if it is a single size or number of tiles."""
+        known = {atom: exactly(value) for atom in _alone(form)}
+        return value <= 0 or control.consistent({**env.atoms, **known}, self.reader.multiples)
 
-    def _body(self, loop: tir.For, states: list[State], env: Env, place: Place) -> list[State]:
-        return self._distinct(self._block(loop.body, states, env.at(loop.index, place)))
+    def _body(self, loop: tir.For, nodes: list[Node], env: Env, place: Place) -> list[Node]:
+        return self._block(loop.body, nodes, env.at(loop.index, place))
 
     def _place(self, start: Linear, end: Linear, i: Interval, left: Interval) -> Place:
         """The place of iteration ``i`` of a loop."""
@@ -242,16 +353,14 @@ class Explorer:
         residue = value.exact % self.period if value.exact is not None else None
         return Place(value, left, residue, end)
 
-    def _trips(
-        self, loop: tir.For, states: list[State], env: Env, start: Linear, end: Linear, count: int
-    ) -> list[State]:
+    def _trips(self, loop: tir.For, nodes: list[Node], env: Env, start: Linear, end: Linear, count: int) -> list[Node]:
         for i in range(count):
-            states = self._body(loop, states, env, self._place(start, end, exactly(i), exactly(count - i)))
-        return states
+            nodes = self._body(loop, nodes, env, self._place(start, end, exactly(i), exactly(count - i)))
+        return nodes
 
     def _skipping(
-        self, loop: tir.For, states: list[State], env: Env, start: Linear, end: Linear, count: int
-    ) -> list[State]:
+        self, loop: tir.For, nodes: list[Node], env: Env, start: Linear, end: Linear, count: int
+    ) -> list[Node]:
         """A known number of iterations: middle ones run until the set of states recurs, then whole cycles are left
         out."""
         head, tail = self._edges(loop.index)
@@ -260,51 +369,58 @@ class Explorer:
         i, skipped = 0, False
         while i < count:
             if middle.low <= i <= middle.high:
-                key = (frozenset(map(self.machine.key, states)), (start.const + i) % self.period)
+                key = (frozenset(node.key for node in nodes), (start.const + i) % self.period)
                 before = seen.setdefault(key, i)
                 if before < i and not skipped:
                     cycles = (int(middle.high) + 1 - i) // (i - before)
                     i, skipped = i + cycles * (i - before), True
-                    _mark(states, loop, cycles * (i - before))
+                    if not self.shared:
+                        nodes = [self._marked(node, loop, cycles * (i - before)) for node in nodes]
                     continue
             inner = middle.low <= i <= middle.high
             span = replace(middle) if inner else exactly(i)
             place = self._place(start, end, span, Interval(count - span.high, count - span.low))
             if inner and not start.terms:
                 place = replace(place, residue=(start.const + i) % self.period)
-            states = self._body(loop, states, env, place)
+            nodes = self._body(loop, nodes, env, place)
             i += 1
-        return states
+        return nodes
 
-    def _any(self, loop: tir.For, states: list[State], env: Env, start: Linear, end: Linear) -> list[State]:
+    def _marked(self, node: Node, loop: tir.For, skipped: int) -> Node:
+        """The node with a note in its log of iterations that were left out."""
+        state = node.state.copy()
+        state.log = Log(loop, (), state.now, state.log, skipped) if skipped else state.log
+        return self.automaton.node(state, shared=False)
+
+    def _any(self, loop: tir.For, nodes: list[Node], env: Env, start: Linear, end: Linear) -> list[Node]:
         """Every number of iterations from head + tail on."""
         head, tail = self._edges(loop.index)
         far = Interval(tail + 1, inf)
         for i in range(head):
-            states = self._body(loop, states, env, self._place(start, end, exactly(i), far))
+            nodes = self._body(loop, nodes, env, self._place(start, end, exactly(i), far))
         middle = self._place(start, end, Interval(head, inf), far)
         # The residue of the index travels with the states, so that a condition may depend on it.
-        groups = {(start.const + head) % self.period: states}
-        seen: dict[int, dict[bytes, State]] = {}
+        groups = {(start.const + head) % self.period: nodes}
+        seen: dict[int, dict[bytes, Node]] = {}
         while groups:
-            following: dict[int, list[State]] = {}
+            following: dict[int, list[Node]] = {}
             for residue, some in groups.items():
                 known = seen.setdefault(residue, {})
-                fresh = {k: s for s in some if (k := self.machine.key(s)) not in known}
-                known.update({k: s.copy() for k, s in fresh.items()})
+                fresh = {node.key: node for node in some if node.key not in known}
+                known |= fresh
                 if fresh:
                     place = replace(middle, residue=residue)
                     after = self._body(loop, list(fresh.values()), env, place)
                     following.setdefault((residue + 1) % self.period, []).extend(after)
             groups = following
-        out: list[State] = []
+        out: list[Node] = []
         for residue, reached in seen.items():
-            states = list(reached.values())
+            nodes = list(reached.values())
             for left in range(tail, 0, -1):
                 place = self._place(start, end, Interval(head, inf), exactly(left))
                 place = replace(place, residue=(residue + tail - left) % self.period)
-                states = self._body(loop, states, env, place)
-            out += states
+                nodes = self._body(loop, nodes, env, place)
+            out += nodes
         return out
 
 
@@ -324,20 +440,15 @@ def _distances(form: Linear, ends: Mapping[str, Linear]) -> Iterable[int]:
             yield max(control.constants(rest))
 
 
-def _mark(states: list[State], loop: tir.For, skipped: int) -> None:
-    for state in states:
-        if skipped:
-            state.log = Log(loop, (), state.now, state.log, skipped)
-
-
 def explorer(
     machine: Machine,
     sizes: Mapping[str, int],
     indices: Mapping[str, int] | None = None,
     observe: Callable[[State, tir.Stmt, Env, Group], None] | None = None,
     exact: bool = False,
+    shared: bool = True,
 ) -> Explorer:
     """An explorer that fits the kernel: with roles or without."""
     from tidegate.check.joint import Roles
 
-    return (Roles if machine.kernel.roles else Explorer)(machine, sizes, indices, observe, exact)
+    return (Roles if machine.kernel.roles else Explorer)(machine, sizes, indices, observe, exact, shared)

@@ -23,6 +23,7 @@ from tidegate.check.control import (
     Mod,
     Opaque,
     Place,
+    Quotient,
     Term,
     Test,
     Undecided,
@@ -122,6 +123,12 @@ class Split(Exception):
 
 class Roles(Explorer):
     """Like :class:`Explorer`, for kernels with roles."""
+
+    def every_case(self) -> Iterator[Fault]:
+        """Replays all sizes and CTAs; raises Fault, Undecided or Exhausted."""
+        for case in self.cases():
+            self.run(case)
+        yield from ()
 
     def run(self, case: Case) -> int:
         env = Env(case.atoms, case.grid, self.period)
@@ -251,7 +258,7 @@ class Roles(Explorer):
         choice: ChoiceId | None = None
         term = end.terms[0][0] if len(end.terms) == 1 and end.terms[0][1] == 1 else None
         outside = tuple((x.choice and x.choice[:2], x.index) for x in actor.levels if x.loop is not None)
-        if term is not None and isinstance(term, (Atom, Opaque)):
+        if term is not None and isinstance(term, (Atom, Opaque, Quotient)):
             choice = (term, _occurrence(self, after[-1].body, loop), outside)
             self.open = True
             low = int(env.atoms[term].low) if isinstance(term, Atom) and term in env.atoms else 0
@@ -318,6 +325,9 @@ class Roles(Explorer):
         if isinstance(term, Mod):
             inner = self._value(term.value, actor, env)
             return single(Mod(inner, term.modulus)) if inner.terms else Linear(inner.const % term.modulus)
+        if isinstance(term, Quotient):
+            inner = self._value(term.value, actor, env)
+            return single(Quotient(inner, term.divisor)) if inner.terms else Linear(inner.const // term.divisor)
         if isinstance(term, Extreme):
             a, b = self._value(term.a, actor, env), self._value(term.b, actor, env)
             if a.terms or b.terms:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tidegate.check import phases
+from tidegate.check.automaton import Automaton
 from tidegate.check.canonical import Canonical
 from tidegate.check.pattern import uncovered
 from tidegate.check.sites import BULK, COPY, WGMMA, Group, Key, Rivals, Sites, Statements, accesses, everyone
@@ -52,6 +53,7 @@ class Machine:
         self.registers = {r: n for n, r in enumerate(self.frame.tracked)}
         self.exempted: dict[str, None] = {}
         self._keys: dict[tuple[int, int], list[Key]] = {}
+        self.automaton = Automaton(self)
 
     def start(self) -> State:
         state = State(self.frame, self.catalogue)
@@ -61,13 +63,18 @@ class Machine:
     def key(self, state: State) -> bytes:
         return self.canonical.key(state)
 
+    def sees(self, stmt: tir.Stmt) -> bool:
+        """Whether a statement does more than move registers, and global memory that needs no order: which the machine
+        does not model."""
+        handler = HANDLERS.get(type(stmt))
+        idle = handler is None or (handler is Machine.on_tensor and id(stmt) not in self.catalogue.tensors)
+        return bool(self.registers) or not idle
+
     def step(self, state: State, stmt: tir.Stmt, at: At, group: Group | None = None) -> bool:
         """Executes one instruction in place; False when it has to wait."""
+        if not self.sees(stmt):
+            return True
         handler = HANDLERS.get(type(stmt))
-        if handler is Machine.on_tensor and id(stmt) not in self.catalogue.tensors:
-            handler = None
-        if handler is None and not self.registers:
-            return True  # registers and global memory only
         group = group or self.everyone
         before = state.log
         state.now += 1

@@ -204,8 +204,8 @@ def replay(machine: Machine, sizes: Mapping[str, int]) -> Finding | None:
         where: dict[str, int] = dict(zip((axis.name for axis in kernel.grid), point, strict=True))
         run.cta = tuple(where.items())
         search = explorer(machine, names, where, run.observe, exact=True)
-        for case in search.cases():
-            search.run(case)
+        for _ in search.every_case():
+            pass
         if run.finding is not None:
             return run.finding
         run.count += 1
@@ -224,9 +224,19 @@ def small_sizes(kernel: tir.Kernel, sizes: Mapping[str, int], tiles: int, ragged
         unit = _unit(kernel, dim)
         more = [n * unit + dim.multiple for n in range(tiles)] if ragged and unit > dim.multiple else []
         values.append(sorted({*(n * unit for n in range(tiles + 1)), *more}))
-    places: Sequence[tuple[int, ...]] = sorted(product(*(range(len(v)) for v in values)), key=lambda p: (sum(p), p))
-    for place in places:
-        yield {**known, **{d.name: v[i] for d, v, i in zip(free, values, place, strict=True)}}
+    most = [len(v) - 1 for v in values]
+    for total in range(sum(most) + 1):
+        for place in _shares(total, most):
+            yield {**known, **{d.name: v[i] for d, v, i in zip(free, values, place, strict=True)}}
+
+
+def _shares(total: int, most: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """All numbers, one per place and at most that, with this sum."""
+    if not most:
+        yield from [()] if total == 0 else []
+        return
+    for first in range(max(total - sum(most[1:]), 0), min(total, most[0]) + 1):
+        yield from ((first, *rest) for rest in _shares(total - first, most[1:]))
 
 
 def _unit(kernel: tir.Kernel, dim: tir.Dim) -> int:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import combinations_with_replacement
 from math import gcd, inf
 
-from tidegate.check.control import Atom, Extreme, Index, Linear, Mod, Opaque, Reader, Term, single
+from tidegate.check.control import Atom, Extreme, Index, Linear, Mod, Opaque, Quotient, Reader, Term, single
 from tidegate.check.sites import Group, everyone, groups
 from tidegate.ir import expr as ex
 from tidegate.ir import tir
@@ -159,6 +159,8 @@ def _natural(term: Term, facts: tuple[Linear, ...], reader: Reader, depth: int) 
     match term:
         case Atom() | Mod():
             return True
+        case Quotient(value, _) if depth:
+            return at_least_0(value, facts, reader, depth - 1)
         case Opaque(ex.Bin("/" | "%" | "*", a, b)) if depth:
             return all(at_least_0(reader.linear(e), facts, reader, depth - 1) for e in (a, b))
         case Extreme(op, one, other) if depth:

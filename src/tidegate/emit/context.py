@@ -25,8 +25,9 @@ RESERVED = frozenset(
     for friend goto if inline int long mutable namespace new noexcept not not_eq nullptr operator or or_eq private
     protected public register reinterpret_cast return short signed sizeof static static_assert static_cast struct
     switch template this thread_local throw true try typedef typeid typename union unsigned using virtual void
-    volatile wchar_t while xor xor_eq threadIdx blockIdx blockDim gridDim warpSize min max abs smem shared tid warp
-    cta outer band height from at v main
+    volatile wchar_t while xor xor_eq threadIdx blockIdx blockDim gridDim warpSize smem shared tid warp cta outer band
+    height from at v main min max isnan isinf isfinite fabsf floorf ceilf truncf rintf expf expm1f logf log2f log1pf
+    sinf cosf tanhf erff fmodf copysignf __fsqrt_rn
     """,
     )
 )

@@ -12,16 +12,20 @@ from tidegate.emit.context import Context, plus
 from tidegate.errors import NotEmittable
 from tidegate.ir import tir
 from tidegate.ir.dtypes import DType
+from tidegate.ir.elementwise import operand_dtype
 from tidegate.ir.expr import Bin
 from tidegate.ir.registers import folded_registers, source_registers
 
-# C++ of each operation on f32 operands. The program is compiled without contraction to fma, so each rounds once.
+# C++ of each operation on f32 operands and on masks. The program is compiled without contraction to fma, so each
+# rounds once.
 OPERATIONS: dict[str, str] = {
     "neg": "-{0}",
     "add": "{0} + {1}",
     "sub": "{0} - {1}",
     "mul": "{0} * {1}",
     "div": "{0} / {1}",
+    "floor_divide": "floor_quotient({0}, {1})",
+    "remainder": "floor_remainder({0}, {1})",
     "maximum": "maximum({0}, {1})",
     "minimum": "minimum({0}, {1})",
     "less": "{0} < {1}",
@@ -32,21 +36,53 @@ OPERATIONS: dict[str, str] = {
     "not_equal": "{0} != {1}",
     "logical_and": "{0} & {1}",
     "logical_or": "{0} | {1}",
+    "logical_xor": "{0} ^ {1}",
     "logical_not": "!{0}",
     "where": "{0} ? {1} : {2}",
+    "isnan": "isnan({0})",
+    "isinf": "isinf({0})",
+    "isfinite": "isfinite({0})",
     "abs": "fabsf({0})",
+    "sign": "sign({0})",
+    "floor": "floorf({0})",
+    "ceil": "ceilf({0})",
+    "trunc": "truncf({0})",
+    "round": "rintf({0})",
     "sqrt": "__fsqrt_rn({0})",
     "rsqrt": "reciprocal_root({0})",
     "exp2": "power_of_two({0})",
     "exp": "expf({0})",
+    "expm1": "expm1f({0})",
     "log2": "log2f({0})",
     "log": "logf({0})",
+    "log1p": "log1pf({0})",
+    "sin": "sinf({0})",
+    "cos": "cosf({0})",
     "tanh": "tanhf({0})",
+    "erf": "erff({0})",
 }
 
 
-INTEGER: dict[str, str] = {"maximum": "max({0}, {1})", "minimum": "min({0}, {1})", "abs": "abs({0})"}
-"""C++ of the operations that are written differently on integers."""
+INTEGER: dict[str, str] = {
+    "neg": "int(0u - u32({0}))",
+    "add": "int(u32({0}) + u32({1}))",
+    "sub": "int(u32({0}) - u32({1}))",
+    "mul": "int(u32({0}) * u32({1}))",
+    "floor_divide": "int_floor_divide({0}, {1})",
+    "remainder": "int_remainder({0}, {1})",
+    "maximum": "max({0}, {1})",
+    "minimum": "min({0}, {1})",
+    "abs": "magnitude({0})",
+    "sign": "({0} > 0) - ({0} < 0)",
+    "bitwise_and": "{0} & {1}",
+    "bitwise_or": "{0} | {1}",
+    "bitwise_xor": "{0} ^ {1}",
+    "bitwise_not": "~{0}",
+    "left_shift": "shift_left({0}, {1})",
+    "right_shift": "shift_right({0}, {1})",
+}
+"""C++ of the operations that are written differently on integers, or on them alone. Signed results that do not fit are
+undefined in C++; those of u32 wrap."""
 
 
 def emit_fill(cx: Context, s: tir.Fill) -> list[str]:
@@ -54,7 +90,7 @@ def emit_fill(cx: Context, s: tir.Fill) -> list[str]:
     count = cx.layouts[register.layout].registers
     name = cx.name("register", s.dst)
     if register.dtype.size == 4:
-        value = literal(s.value) if register.dtype.floating else str(int(s.value))
+        value = literal(s.value) if register.dtype.floating else integer_literal(s.value)
         return _loop(count, f"{name}[{{0}}] = {value};", cx)
     with np.errstate(over="ignore"):
         bits = int(np.array(s.value).astype(register.dtype.numpy).view(np.uint16))
@@ -62,14 +98,12 @@ def emit_fill(cx: Context, s: tir.Fill) -> list[str]:
 
 
 def emit_map(cx: Context, s: tir.Map) -> list[str]:
-    template = OPERATIONS.get(s.op)
+    types = [cx.kernel.register(tir.Name(a)).dtype if isinstance(a, str) else None for a in s.args]
+    kind = operand_dtype(s.op, types, cx.kernel.register(s.dst).dtype).kind
+    template = (INTEGER.get(s.op) if kind == "integer" else None) or OPERATIONS.get(s.op)
     if template is None:
         raise NotEmittable(what=f"map {s.dst} <- {s.op}: no such operation", advice=f"use {', '.join(OPERATIONS)}")
-    values = s.args[1:] if s.op == "where" else s.args
-    integers = any(isinstance(a, str) and not cx.kernel.register(tir.Name(a)).dtype.floating for a in values)
-    if integers and s.op in INTEGER:
-        template = INTEGER[s.op]
-    return _elementwise(cx, s.dst, s.args, template, integers)
+    return _elementwise(cx, s.dst, s.args, template, integers=kind != "float")
 
 
 def emit_positions(cx: Context, s: tir.Positions) -> list[str]:
@@ -103,7 +137,8 @@ def emit_move(cx: Context, s: tir.Move | tir.Slice | tir.Spread) -> list[str]:
     return [f"{dst}[{i}] = pair({half(a)}, {half(b)});" for i, a, b in zip(words, low, high, strict=True)]
 
 
-EXCHANGED = {"sum": "{0} + {1}", "max": "maximum({0}, {1})", "min": "minimum({0}, {1})"}
+FOLDS = {"sum": "add", "max": "maximum", "min": "minimum"}
+"""The operation that a reduction repeats."""
 
 
 def emit_reduce(cx: Context, s: tir.Reduce) -> list[str]:
@@ -111,19 +146,20 @@ def emit_reduce(cx: Context, s: tir.Reduce) -> list[str]:
     groups = np.array(folded_registers(layout, result, s.axis))
     dst, src = cx.name("register", s.dst), cx.name("register", s.src)
     into = np.arange(len(groups))
+    step = (OPERATIONS if cx.kernel.register(s.src).dtype.floating else INTEGER)[FOLDS[s.fold]]
     lines = cx.unrolled({"i": into, "j": groups[:, 0]}, lambda f: [f"{dst}[{f['i']}] = {src}[{f['j']}];"])
 
     def fold(f: Mapping[str, Affine]) -> list[str]:
         into, element = f"{dst}[{f['i']}]", f"{src}[{f['j']}]"
-        return [f"{into} = {EXCHANGED[s.fold].format(into, element)};"]
+        return [f"{into} = {step.format(into, element)};"]
 
     if groups.shape[1] > 1:
         rest = groups[:, 1:]
         lines += cx.unrolled({"i": np.broadcast_to(into[:, None], rest.shape), "j": rest}, fold)
     for bit, basis in enumerate(layout.lane):
         if basis[s.axis]:
-            step = EXCHANGED[s.fold].format(f"{dst}[{{0}}]", f"exchange({dst}[{{0}}], {1 << bit})")
-            lines += _loop(len(groups), f"{dst}[{{0}}] = {step};", cx)
+            value = step.format(f"{dst}[{{0}}]", f"exchange({dst}[{{0}}], {1 << bit})")
+            lines += _loop(len(groups), f"{dst}[{{0}}] = {value};", cx)
     return lines
 
 
@@ -159,7 +195,7 @@ def _pair(name: str, dtype: DType, index: str, low: str, high: str) -> list[str]
 
 def _operand(cx: Context, arg: str | float, dtype: DType | None, index: str, half: int | None, integers: bool) -> str:
     if not isinstance(arg, str) or dtype is None:
-        text = str(int(arg)) if integers else literal(float(arg))
+        text = integer_literal(float(arg)) if integers else literal(float(arg))
         return f"({text})" if text.startswith("-") else text
     name = cx.name("register", arg)
     if half is None:
@@ -181,6 +217,11 @@ def _loop_lines(count: int, body: Callable[[str], list[str]], cx: Context) -> li
     if not count:
         return []
     return cx.unrolled({"i": np.arange(count)}, lambda forms: body(str(forms["i"])))
+
+
+def integer_literal(value: float) -> str:
+    """C++ of a number of type int, which -2147483648 is not: it is a negated long."""
+    return str(int(value)) if value > -(2**31) else "-2147483647 - 1"
 
 
 def literal(value: float) -> str:

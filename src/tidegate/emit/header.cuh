@@ -4,6 +4,7 @@
 
 using u16 = unsigned short;
 using u32 = unsigned int;
+using i32 = int;
 using i64 = long long;
 using i32 = int;
 using f32 = float;
@@ -72,6 +73,43 @@ __device__ __forceinline__ void cp_async_16_zfill(u32 dst, const void* src, int 
 }
 
 // Closes the group of this thread's copies since the last commit.
+// The same if `on` holds.
+__device__ __forceinline__ void cp_async_4_if(int on, u32 dst, const void* src) {
+  asm volatile(
+      "{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %0, 0;\n\t"
+      "@p cp.async.ca.shared.global [%1], [%2], 4;\n\t}" ::"r"(on), "r"(dst), "l"(src) : "memory");
+}
+
+__device__ __forceinline__ void cp_async_4_zfill_if(int on, u32 dst, const void* src, int size) {
+  asm volatile(
+      "{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %0, 0;\n\t"
+      "@p cp.async.ca.shared.global [%1], [%2], 4, %3;\n\t}" ::"r"(on), "r"(dst), "l"(src), "r"(size) : "memory");
+}
+
+__device__ __forceinline__ void cp_async_8_if(int on, u32 dst, const void* src) {
+  asm volatile(
+      "{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %0, 0;\n\t"
+      "@p cp.async.ca.shared.global [%1], [%2], 8;\n\t}" ::"r"(on), "r"(dst), "l"(src) : "memory");
+}
+
+__device__ __forceinline__ void cp_async_8_zfill_if(int on, u32 dst, const void* src, int size) {
+  asm volatile(
+      "{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %0, 0;\n\t"
+      "@p cp.async.ca.shared.global [%1], [%2], 8, %3;\n\t}" ::"r"(on), "r"(dst), "l"(src), "r"(size) : "memory");
+}
+
+__device__ __forceinline__ void cp_async_16_if(int on, u32 dst, const void* src) {
+  asm volatile(
+      "{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %0, 0;\n\t"
+      "@p cp.async.cg.shared.global.L2::128B [%1], [%2], 16;\n\t}" ::"r"(on), "r"(dst), "l"(src) : "memory");
+}
+
+__device__ __forceinline__ void cp_async_16_zfill_if(int on, u32 dst, const void* src, int size) {
+  asm volatile(
+      "{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %0, 0;\n\t"
+      "@p cp.async.cg.shared.global.L2::128B [%1], [%2], 16, %3;\n\t}" ::"r"(on), "r"(dst), "l"(src), "r"(size) : "memory");
+}
+
 __device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
 // Waits until at most `newest` of this thread's groups are incomplete.
@@ -141,7 +179,12 @@ __device__ __forceinline__ void mma_m16n8k16_f16(f32* d, const u32* a, const u32
 
 // ------------------------------------------------------------------------------------------------ loads and stores
 
-// b32: words, each two packed 16-bit elements. f32: numbers. b16: one 16-bit element, in the low half.
+// The registers of integers as words.
+__device__ __forceinline__ u32* words(int* registers) { return reinterpret_cast<u32*>(registers); }
+
+__device__ __forceinline__ const u32* words(const int* registers) { return reinterpret_cast<const u32*>(registers); }
+
+// b32: words, each an integer or two packed 16-bit elements. f32: numbers. b16: one 16-bit element, in the low half.
 __device__ __forceinline__ void ld_shared_b16(u32* d, u32 at) {
   u16 x;
   asm volatile("ld.shared.u16 %0, [%1];" : "=h"(x) : "r"(at) : "memory");
@@ -352,7 +395,63 @@ __device__ __forceinline__ f32 reciprocal_root(f32 a) {
   return x;
 }
 
+// The sign of a number, NaN of NaN.
+__device__ __forceinline__ f32 sign(f32 a) { return a > 0.0f ? 1.0f : a < 0.0f ? -1.0f : a == 0.0f ? 0.0f : a; }
+
+// The quotient rounded down, as NumPy has it: by way of the exact remainder.
+__device__ __forceinline__ f32 floor_quotient(f32 a, f32 b) {
+  const f32 rest = fmodf(a, b);
+  if (b == 0.0f) return a / b;
+  f32 quotient = (a - rest) / b;
+  if (rest != 0.0f && (b < 0.0f) != (rest < 0.0f)) quotient -= 1.0f;
+  if (quotient == 0.0f) return copysignf(0.0f, a / b);
+  const f32 whole = floorf(quotient);
+  return quotient - whole > 0.5f ? whole + 1.0f : whole;
+}
+
+// What floor_quotient leaves over, with the sign of the divisor.
+__device__ __forceinline__ f32 floor_remainder(f32 a, f32 b) {
+  const f32 rest = fmodf(a, b);
+  if (b == 0.0f) return rest;
+  if (rest == 0.0f) return copysignf(0.0f, b);
+  return (b < 0.0f) != (rest < 0.0f) ? rest + b : rest;
+}
+
+// ------------------------------------------------------------------------------------------------ integers
+
+// The magnitude; the smallest integer stays itself. (Signed results that do not fit are undefined in C++: those of u32
+// wrap.)
+__device__ __forceinline__ int magnitude(int a) { return a < 0 ? int(0u - u32(a)) : a; }
+
+// The quotient rounded down, as NumPy has it: 0 of a division by 0, and the smallest integer by -1 wraps to itself.
+__device__ __forceinline__ int int_floor_divide(int a, int b) {
+  return b == 0 ? 0 : b == -1 ? int(0u - u32(a)) : floor_div(a, b);
+}
+
+// What int_floor_divide leaves over, with the sign of the divisor: 0 of a division by 0.
+__device__ __forceinline__ int int_remainder(int a, int b) {
+  if (b == 0 || b == -1) return 0;
+  const int rest = a % b;
+  return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+}
+
+// Shifts by 32 and more, and by negative distances, move all bits out: PTX takes the distance as unsigned and clamps it.
+__device__ __forceinline__ int shift_left(int a, int distance) {
+  int x;
+  asm("shl.b32 %0, %1, %2;" : "=r"(x) : "r"(a), "r"(distance));
+  return x;
+}
+
+__device__ __forceinline__ int shift_right(int a, int distance) {
+  int x;
+  asm("shr.s32 %0, %1, %2;" : "=r"(x) : "r"(a), "r"(distance));
+  return x;
+}
+
+// ------------------------------------------------------------------------------------------------ lanes
+
 // The value of the lane whose number differs by `distance`, a power of two. All lanes of the warp take part.
-__device__ __forceinline__ f32 exchange(f32 value, int distance) {
+template <typename T>
+__device__ __forceinline__ T exchange(T value, int distance) {
   return __shfl_xor_sync(0xffffffff, value, distance);
 }

@@ -17,7 +17,9 @@ from tidegate.ir.layout import Layout, byte_offsets, coordinates
 Forms = Mapping[str, Affine]
 
 
-def emit_cp_async(cx: Context, s: tir.CpAsync) -> list[str]:
+def emit_cp_async(cx: Context, s: tir.CpAsync, on: str = "") -> list[str]:
+    """``on``: a condition, if the copy has one; it goes into the instruction, so that the compiler may place copies
+    between the statements around them, which it could not across a branch."""
     layout = cx.layouts[s.layout]
     size = cx.kernel.buffer(s.dst.buffer).dtype.size
     group = s.bytes // size
@@ -25,17 +27,18 @@ def emit_cp_async(cx: Context, s: tir.CpAsync) -> list[str]:
     _check_contiguous(cx, s.dst, layout, part)
     far = global_access(cx, s.src, layout, part.coords, group, s.layout)
     near = shared_access(cx, s.dst, (*layout.lane, *layout.warp), part.coords, s.layout)
-    full = f"cp_async_{s.bytes}"
+    call = f"cp_async_{s.bytes}"
+    plain, zfill = (f"{call}_if({on}, ", f"{call}_zfill_if({on}, ") if on else (f"{call}(", f"{call}_zfill(")
 
     def copy(forms: Forms) -> list[str]:
         dst, src = near.address(forms), far.pointer(forms)
         if not far.bounded:
-            return [f"{full}({dst}, {src});"]
+            return [f"{plain}{dst}, {src});"]
         if far.whole or far.last not in far.bounded:
-            return [f"{full}_zfill({dst}, {src}, {far.inside(forms)} ? {s.bytes} : 0);"]
+            return [f"{zfill}{dst}, {src}, {far.inside(forms)} ? {s.bytes} : 0);"]
         left = f"bytes_inside<{s.bytes}>({factor(far.left(forms))} * {size})"
         rows = far.inside(forms, far.rows)
-        return [f"{full}_zfill({dst}, {src}, {f'{rows} ? {left} : 0' if rows else left});"]
+        return [f"{zfill}{dst}, {src}, {f'{rows} ? {left} : 0' if rows else left});"]
 
     lines = cx.unrolled({**far.values, **near.values}, copy)
     return active(layout, scoped([*far.setup, *near.setup], lines))
@@ -176,10 +179,8 @@ def _direct(cx: Context, register: str, dtype: DType, part: Pieces, forms: Forms
     """C++ pointer to the registers of a group where they lie as memory has them."""
     name = cx.name("register", register)
     if dtype.size == 4:
-        if not _consecutive(part):
-            return None
-        place = f"{name} + {factor(str(forms['r0']))}".removesuffix(" + 0")
-        return place if dtype.floating else f"reinterpret_cast<u32*>({place})"
+        words = name if dtype == F32 else f"words({name})"
+        return f"{words} + {factor(str(forms['r0']))}".removesuffix(" + 0") if _consecutive(part) else None
     return f"{name} + {factor(str(forms['r0'].halves()))}".removesuffix(" + 0") if _packed(part) else None
 
 
@@ -191,7 +192,7 @@ def _load(cx: Context, register: str, dtype: DType, part: Pieces, forms: Forms, 
     group = part.registers.shape[-1]
     if dtype.size == 4:
         moves = [f"{name}[{forms[f'r{i}']}] = v[{i}];" for i in range(group)]
-        return [f"{'f32' if dtype.floating else 'u32'} v[{group}];", f"{call}(v, {at});", *moves]
+        return [f"{'f32' if dtype == F32 else 'u32'} v[{group}];", f"{call}(v, {at});", *moves]
     moves = [f"set_half({name}, {forms[f'r{i}']}, get_half(v, {i}));" for i in range(group)]
     return [f"u32 v[{max(group // 2, 1)}];", f"{call}(v, {at});", *moves]
 
@@ -203,10 +204,10 @@ def _store(cx: Context, register: str, dtype: DType, part: Pieces, forms: Forms,
     name = cx.name("register", register)
     group = part.registers.shape[-1]
     if dtype.size == 4:
-        kind = "f32" if dtype.floating else "u32"
         values = ", ".join(f"{name}[{forms[f'r{i}']}]" for i in range(group))
-        values = values if dtype.floating else f"u32({values.replace(', ', '), u32(')})"
-        return [f"const {kind} v[{group}] = {{{values}}};", f"{call}({at}, v);"]
+        if dtype != F32:
+            return [f"const int v[{group}] = {{{values}}};", f"{call}({at}, words(v));"]
+        return [f"const f32 v[{group}] = {{{values}}};", f"{call}({at}, v);"]
     halves = [f"get_half({name}, {forms[f'r{i}']})" for i in range(group)]
     words = [f"pair({a}, {b})" for a, b in zip(halves[::2], halves[1::2], strict=True)] if group > 1 else halves
     return [f"const u32 v[{len(words)}] = {{{', '.join(words)}}};", f"{call}({at}, v);"]
@@ -216,8 +217,7 @@ def _zero(cx: Context, register: str, dtype: DType, part: Pieces, forms: Forms) 
     name = cx.name("register", register)
     group = part.registers.shape[-1]
     if dtype.size == 4:
-        zero = "0.0f" if dtype.floating else "0"
-        return [f"{name}[{forms[f'r{i}']}] = {zero};" for i in range(group)]
+        return [f"{name}[{forms[f'r{i}']}] = {'0.0f' if dtype == F32 else '0'};" for i in range(group)]
     if _packed(part):
         return [f"{name}[{forms['r0'].halves() + i}] = 0;" for i in range(group // 2)]
     return [f"set_half({name}, {forms[f'r{i}']}, 0);" for i in range(group)]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
-from tidegate.emit.context import Context
+from tidegate.emit.context import Context, guarded
 from tidegate.emit.delays import Delays, delay_lines, guard_lines, poison_lines
 from tidegate.emit.elementwise import emit_cast, emit_fill, emit_map, emit_move, emit_positions, emit_reduce
 from tidegate.emit.header import header_for
@@ -133,11 +133,20 @@ def _top_level(cx: Context, body: tuple[tir.Stmt, ...]) -> list[str]:
     return out
 
 
-def _statement(cx: Context, stmt: tir.Stmt) -> list[str]:
+def _statement(cx: Context, stmt: tir.Stmt, on: str = "") -> list[str]:
     place, cx.place = cx.place, cx.place + 1
+    lines = _under(cx, stmt, on) if on else _plain(cx, stmt)
     if cx.delays is not None:
-        return [*delay_lines(cx.delays, place, stmt, cx.kernel.warps), *_plain(cx, stmt)]
-    return _plain(cx, stmt)
+        return [*delay_lines(cx.delays, place, stmt, cx.kernel.warps), *lines]
+    return lines
+
+
+def _under(cx: Context, stmt: tir.Stmt, on: str) -> list[str]:
+    """A copy or an advance under a condition that has a name."""
+    if isinstance(stmt, tir.CpAsync):
+        return [f"// {print_stmt(stmt)}", *emit_cp_async(cx, stmt, on)]
+    head, *lines = _plain(cx, stmt)
+    return [head, *guarded(on, lines)]
 
 
 def _plain(cx: Context, stmt: tir.Stmt) -> list[str]:
@@ -155,7 +164,28 @@ def _plain(cx: Context, stmt: tir.Stmt) -> list[str]:
 
 
 def _nested(cx: Context, body: tuple[tir.Stmt, ...]) -> list[str]:
-    return ["  " + line for stmt in body for line in _statement(cx, stmt)]
+    products = [i for i, s in enumerate(body) if isinstance(s, tir.Mma)]
+    out: list[str] = []
+    for at, stmt in enumerate(body):
+        between = bool(products) and products[0] < at < products[-1]
+        out += _guarded_copies(cx, stmt) if between and _copies(stmt) else _statement(cx, stmt)
+    return ["  " + line for line in out]
+
+
+def _copies(stmt: tir.Stmt) -> TypeGuard[tir.If]:
+    return isinstance(stmt, tir.If) and all(isinstance(s, (tir.CpAsync, tir.Advance)) for s in stmt.body)
+
+
+def _guarded_copies(cx: Context, stmt: tir.If) -> list[str]:
+    """Copies between products: the condition goes into each, since a branch would keep the compiler from placing copies
+    and products next to one another."""
+    place, cx.place = cx.place, cx.place + 1
+    on = cx.fresh(f"on_{place}")
+    comment = f"  // line {stmt.line}" if stmt.line else ""
+    head = [f"const int {on} = {cx.cpp(stmt.condition)};{comment}"]
+    if cx.delays is not None:
+        head = [*delay_lines(cx.delays, place, stmt, cx.kernel.warps), *head]
+    return [*head, *(line for s in stmt.body for line in _statement(cx, s, on))]
 
 
 # ---------------------------------------------------------------------------------------------- declarations

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     import numpy as np
+
+Kind = Literal["float", "integer", "mask"]
 
 
 @dataclass(frozen=True)
@@ -36,8 +38,12 @@ class DType:
         return np.dtype({"f32": np.float32, "f16": np.float16, "i32": np.int32, "bool": np.int32}[self.name])
 
     @property
+    def kind(self) -> Kind:
+        return "mask" if self == BOOL else "integer" if self == I32 else "float"
+
+    @property
     def floating(self) -> bool:
-        return self not in (I32, BOOL)
+        return self.kind == "float"
 
 
 F32 = DType("f32", 4, 2.0**-23)

@@ -151,10 +151,10 @@ class Fill:
 
 @dataclass(frozen=True)
 class Positions:
-    """The i32 tile of the positions that a tile index covers: ``index * size`` + 0, 1, .."""
+    """The i32 tile of the positions that a tile index covers: ``index * size`` + 0, 1, ..; without one 0, 1, .."""
 
     result: Value
-    index: str
+    index: str | None
     span: Span
 
 
@@ -200,7 +200,8 @@ class Transpose:
 
 @dataclass(frozen=True)
 class Reduce:
-    """Folds ``axis`` by sum, max or min; the axis stays, with one element. Accumulated in f32, rounded once."""
+    """Folds ``axis`` by sum, max or min; the axis stays, with one element. Floats are accumulated in f32 and rounded
+    once; integers in 32 bits, whose sums wrap; masks have max and min (any and all)."""
 
     result: Value
     fold: str

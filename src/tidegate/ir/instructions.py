@@ -208,7 +208,7 @@ class Positions(Instruction, syntax="positions {dst} <- {origin}", reads=(), wri
 @dataclass(frozen=True)
 class Map(Instruction, syntax="map {dst} <- {op} {args}", reads=("args",), writes=("dst",), **_REG):
     """Elementwise ``op`` (see tidegate.ops.elementwise) over registers of one layout and immediate numbers. Floats are
-    computed in f32 and rounded to nearest even into the type of ``dst``, integers and masks in 32 bits."""
+    computed in f32 and rounded to nearest even into the type of ``dst``, integers (which wrap) and masks in 32 bits."""
 
     dst: Name
     op: Name
@@ -261,8 +261,9 @@ class Reduce(
     completes=Completion.RETURN,
     by=Participants.WARP,
 ):
-    """Folds f32 elements along ``axis`` by sum, max or min within each warp: registers in rising order, then lanes by
-    exchanges with rising distance. ``dst`` has one element per warp that shares the axis (Layout.reduced)."""
+    """Folds f32 or i32 elements along ``axis`` by sum, max or min within each warp: registers in rising order, then
+    lanes by exchanges with rising distance. Sums of i32 keep the low 32 bits. ``dst`` has one element per warp that
+    shares the axis (Layout.reduced)."""
 
     dst: Name
     fold: Name

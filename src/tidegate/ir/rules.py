@@ -7,18 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
 from math import gcd
 from typing import Any
 
 from tidegate.ir import tir
 from tidegate.ir.dtypes import BF16, BOOL, F16, F32, I32, DType
+from tidegate.ir.elementwise import OPERATIONS, number_problem, operand_dtype
 from tidegate.ir.expr import Bin, Expr, Int, Sym
 from tidegate.ir.layout import Coord, Layout
 from tidegate.ir.registers import row_registers, source_registers
 
-COMPARISONS = ("less", "less_equal", "greater", "greater_equal", "equal", "not_equal")
-LOGIC = ("logical_and", "logical_or", "logical_not")
 FOLDS = ("sum", "max", "min")
 
 NAMED_BARRIERS = 15
@@ -59,14 +57,6 @@ class Tables:
     def register(self, name: str) -> tuple[DType, Layout]:
         register = self.registers[name]
         return register.dtype, self.layouts[register.layout]
-
-
-@cache
-def elementwise_arities() -> dict[str, int]:
-    """Operations of Map and their numbers of operands. The table needs NumPy, so it is not loaded with this module."""
-    from tidegate.ops.elementwise import ELEMENTWISE
-
-    return {name: row.arity for name, row in ELEMENTWISE.items()}
 
 
 def statement_problems(t: Tables, stmt: tir.Stmt) -> Iterator[str]:
@@ -398,7 +388,7 @@ def _wgmma(t: Tables, s: tir.Wgmma) -> Iterator[str]:
 
 
 def _map(t: Tables, s: tir.Map) -> Iterator[str]:
-    arity = elementwise_arities()[s.op]
+    arity = OPERATIONS[s.op].arity
     if len(s.args) != arity:
         yield f"{s.op} takes {arity} operands, {len(s.args)} are given"
     for name in s.args:
@@ -408,19 +398,29 @@ def _map(t: Tables, s: tir.Map) -> Iterator[str]:
 
 
 def _map_types(t: Tables, s: tir.Map) -> Iterator[str]:
-    """Comparisons and logic make masks, where takes one; other operands are all floats or all integers."""
-    dst = t.register(s.dst)[0]
+    """Operands, and a result that is no mask by nature, are of one kind that the operation knows; where chooses by a
+    mask."""
+    row, dst = OPERATIONS[s.op], t.register(s.dst)[0]
     types = [t.register(a)[0] if isinstance(a, str) else None for a in s.args]
-    masks, values = (types[:1], types[1:]) if s.op == "where" else (types, []) if s.op in LOGIC else ([], types)
-    if any(m not in (None, BOOL) for m in masks):
-        yield f"{s.op} takes masks"
-    if (dst == BOOL) != (s.op in (*COMPARISONS, *LOGIC)) and s.op != "where":
+    values = types[1:] if s.op == "where" else types
+    if s.op == "where" and types and types[0] not in (None, BOOL):
+        yield "where takes a mask"
+    if row.mask and dst != BOOL:
         yield f"{s.op} does not make {dst}"
-    kinds = {v.floating for v in values if v is not None}
-    if s.op not in (*COMPARISONS, *LOGIC):
-        kinds.add(dst.floating)
+    if row.mask and not any(types):
+        yield f"{s.op} of numbers only"
+    kinds = {d.kind for d in values if d is not None} | (set() if row.mask else {dst.kind})
     if len(kinds) > 1:
-        yield f"{s.op} mixes floats and integers"
+        yield f"{s.op} mixes {' and '.join(f'{k}s' for k in sorted(kinds))}"
+    elif not kinds <= row.takes:
+        yield f"{s.op} is not defined on {next(iter(kinds))}s"
+    numbers = [a for a in s.args[len(types) - len(values) :] if not isinstance(a, str)]
+    yield from (p for n in numbers if (p := number_problem(operand_dtype(s.op, types, dst), n)))
+
+
+def _fill(t: Tables, s: tir.Fill) -> Iterator[str]:
+    if problem := number_problem(t.register(s.dst)[0], s.value):
+        yield problem
 
 
 def _positions(t: Tables, s: tir.Positions) -> Iterator[str]:
@@ -445,8 +445,8 @@ def _renaming(t: Tables, s: tir.Move | tir.Slice | tir.Spread) -> Iterator[str]:
 
 def _reduce(t: Tables, s: tir.Reduce) -> Iterator[str]:
     (src_type, src), (dst_type, dst) = t.register(s.src), t.register(s.dst)
-    if src_type != F32 or dst_type != F32:
-        yield f"a reduction folds f32 into f32, not {src_type} into {dst_type}"
+    if src_type not in (F32, I32) or dst_type != src_type:
+        yield f"a reduction folds f32 into f32 or i32 into i32, not {src_type} into {dst_type}"
     if not 0 <= s.axis < src.rank:
         yield f"{s.src!r} has no axis {s.axis}"
     elif src.free_mask and not src.replicated:
@@ -500,6 +500,7 @@ RULES: Mapping[type[tir.Stmt], Callable[[Tables, Any], Iterator[str]]] = {
     tir.StMatrix: _matrix_store,
     tir.Mma: _mma,
     tir.Wgmma: _wgmma,
+    tir.Fill: _fill,
     tir.Map: _map,
     tir.Positions: _positions,
     tir.Cast: _cast,

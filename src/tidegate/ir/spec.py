@@ -14,9 +14,10 @@ from typing import Any
 
 from tidegate.errors import IllegalTir
 from tidegate.ir import tir
+from tidegate.ir.elementwise import OPERATIONS
 from tidegate.ir.expr import Bin, Expr, Int, evaluate, symbols
 from tidegate.ir.layout import Layout
-from tidegate.ir.rules import FOLDS, Tables, elementwise_arities, statement_problems
+from tidegate.ir.rules import FOLDS, Tables, statement_problems
 from tidegate.ir.text import RESERVED, SECTIONS, TEMPLATES, kinds_of, print_declaration, print_header, print_stmt
 
 SMEM_LIMIT = 232448
@@ -43,7 +44,7 @@ REFERENCES = {
     "role": "role",
 }
 WORDS: dict[str, Callable[[], tuple[str, ...]]] = {
-    "op": lambda: tuple(elementwise_arities()),
+    "op": lambda: tuple(OPERATIONS),
     "fold": lambda: FOLDS,
     "shape": lambda: ("m16n8k16",),
     "space": lambda: ("shared", "global"),
@@ -420,17 +421,29 @@ def _group_problems(tables: Tables, place: Placed) -> Iterator[str]:
 
 def _registers_defined(kernel: tir.Kernel, places: list[Placed]) -> Iterator[Violation]:
     """A register is written before it is read: earlier in the text, in the same or an enclosing block. A block may be
-    skipped, so what it writes counts within it alone."""
-    registers = {r.name for r in kernel.registers}
-    written: dict[str, list[tuple[int, ...]]] = {name: [] for name in registers}
+    skipped, so what it writes counts within it alone; what is written where ``start < stop`` holds counts in a later
+    loop from start to stop too, which runs only then."""
+    statements = {place.path: place.stmt for place in places}
+    written: dict[str, list[tuple[int, ...]]] = {r.name: [] for r in kernel.registers}
+    before: dict[str, list[tuple[tuple[int, ...], Expr]]] = {r.name: [] for r in kernel.registers}
     for place in places:
+        loops = [
+            (path[:-1], Bin("<", stmt.start, stmt.stop))
+            for path in (place.path[:end] for end in range(1, len(place.path)))
+            if isinstance(stmt := statements[path], tir.For)
+        ]
         for name in tir.registers(place.stmt, "reads"):
             blocks = written.get(name)
-            if blocks is not None and not any(block == place.path[: len(block)] for block in blocks):
+            if blocks is None or any(block == place.path[: len(block)] for block in blocks):
+                continue
+            if not any(loop in before[name] for loop in loops):
                 yield Violation(place.where, f"register {name!r} is read, and nothing before has surely written it")
         for name in tir.registers(place.stmt, "writes"):
-            if name in registers:
+            if name in written:
                 written[name].append(place.path[:-1])
+                around = statements.get(place.path[:-1])
+                if isinstance(around, tir.If):
+                    before[name].append((place.path[:-2], around.condition))
 
 
 def _commas(values: tuple[int, ...]) -> str:

@@ -10,7 +10,8 @@ from typing import Any
 
 from tidegate.errors import BadCall, DtypeMismatch, ShapeMismatch, Span, UnsupportedSyntax
 from tidegate.ir import hir
-from tidegate.ir.dtypes import BF16, BOOL, F16, F32, I32, DType
+from tidegate.ir.dtypes import BF16, BOOL, F16, F32, DType
+from tidegate.ir.elementwise import OPERATIONS, number_problem
 from tidegate.lang.scope import Scope, TileIndex
 from tidegate.lang.source import Source, whole
 
@@ -23,9 +24,32 @@ COMPARISONS: dict[type[ast.cmpop], str] = {
     ast.NotEq: "not_equal",
 }
 
-LOGIC: dict[type[ast.AST], str] = {ast.BitAnd: "logical_and", ast.BitOr: "logical_or", ast.Invert: "logical_not"}
+OPERATORS: dict[type[ast.operator], str] = {
+    ast.Add: "add",
+    ast.Sub: "sub",
+    ast.Mult: "mul",
+    ast.Div: "div",
+    ast.FloorDiv: "floor_divide",
+    ast.Mod: "remainder",
+    ast.Pow: "power",
+    ast.LShift: "left_shift",
+    ast.RShift: "right_shift",
+    ast.BitAnd: "and",
+    ast.BitOr: "or",
+    ast.BitXor: "xor",
+}
+"""``and``, ``or`` and ``xor`` are those of bits or of masks, ``power`` becomes products."""
 
-ON_INTEGERS = ("neg", "add", "sub", "mul", "maximum", "minimum", "abs", "where", *COMPARISONS.values())
+FRACTIONS = 'cast first: i.astype("f32")'
+
+BITS = {
+    **dict.fromkeys(
+        (op for op in OPERATIONS if op.startswith(("bitwise", "logical"))),
+        "& | ^ ~ combine masks, e.g. (x < y) & (y < z), or the bits of integers",
+    ),
+    **dict.fromkeys(("left_shift", "right_shift"), "shift integers; a float is scaled by a factor: x * 2.0**3"),
+}
+"""Operations on bits and on truth, with what to do where they are not defined."""
 
 F32_LIMIT = 2.0**128 - 2.0**103
 """Numbers from here on round to infinity in f32."""
@@ -47,9 +71,10 @@ class Elementwise:
     def map(self, op: str, args: list[Any], span: Span, name: str) -> hir.Value:
         """Elementwise op with NumPy's promotion: numbers are weak, f16 and bf16 widen to f32, never to one another.
 
-        Comparisons and logic give masks; integers mix with whole numbers only."""
+        Floats, integers and masks do not mix; integers take whole numbers only, masks True and False."""
         tiles = [a for a in args if isinstance(a, hir.Value)]
-        operands = [a if isinstance(a, hir.Value) else self.number(a, span, op) for a in args]
+        masks = any(a.dtype == BOOL for a in (args[1:] if op == "where" else args) if isinstance(a, hir.Value))
+        operands = [a if isinstance(a, hir.Value) else self.number(a, span, op, masks) for a in args]
         if not tiles:
             raise BadCall(
                 span, what=f"{op} of numbers only", advice="give at least one tile; for numbers use Python's functions"
@@ -66,7 +91,7 @@ class Elementwise:
             self.broadcast(v, shape, span) if isinstance(v, hir.Value) else v
             for v in [*operands[: len(operands) - len(values)], *wide]
         )
-        result = self.scope.value(name, BOOL if op in COMPARISONS.values() else dtype, shape)
+        result = self.scope.value(name, BOOL if OPERATIONS[op].mask else dtype, shape)
         self.scope.ops.append(hir.Map(result, op, same, span))
         return result
 
@@ -76,21 +101,24 @@ class Elementwise:
         names = " and ".join(sorted(d.name for d in dtypes))
         if dtypes == {F16, BF16}:
             raise DtypeMismatch(span, what=f"{op} of f16 and bf16", advice="cast one operand with .astype")
-        if op in LOGIC.values():
-            if dtypes != {BOOL} or not all(isinstance(v, hir.Value) for v in values):
-                raise DtypeMismatch(span, what=f"{op} of {names}", advice="& | ~ combine masks, e.g. (x < y) & (y < z)")
-            return BOOL
-        if BOOL in dtypes and not (op == "where" and dtypes == {BOOL}):
-            raise DtypeMismatch(
-                span, what=f"{op} of a mask", advice='choose with tg.where, or cast the mask: mask.astype("f32")'
-            )
-        if I32 in dtypes:
-            whole_numbers = all(isinstance(v, hir.Value) or float(v).is_integer() for v in values)
-            if dtypes != {I32} or not whole_numbers or op not in ON_INTEGERS:
-                what = f"{op} of {names}" + ("" if whole_numbers else " and a fraction")
-                raise DtypeMismatch(span, what=what, advice='cast the integers first: i.astype("f32")')
-            return I32
-        return F32 if F32 in dtypes else next(iter(dtypes))
+        kinds = {d.kind for d in dtypes}
+        if len(kinds) > 1 or not kinds <= OPERATIONS[op].takes:
+            if "mask" in kinds and op not in BITS:
+                advice = 'choose with tg.where, or cast the mask: mask.astype("f32")'
+                raise DtypeMismatch(span, what=f"{op} of a mask", advice=advice)
+            advice = FRACTIONS if len(kinds) > 1 else BITS.get(op, FRACTIONS)
+            raise DtypeMismatch(span, what=f"{op} of {names}", advice=advice)
+        dtype = F32 if F32 in dtypes else next(iter(dtypes))
+        for number in values:
+            if not isinstance(number, hir.Value):
+                self.fits(number, dtype, span, f"{op} of {names}")
+        return dtype
+
+    def fits(self, number: float, dtype: DType, span: Span, what: str) -> None:
+        """Raises DtypeMismatch unless a tile of ``dtype`` can hold the number."""
+        if problem := number_problem(dtype, number):
+            advice = "use True or False" if dtype == BOOL else f"use a whole number of {dtype}, or {FRACTIONS}"
+            raise DtypeMismatch(span, what=f"{what}: {problem}", advice=advice)
 
     def broadcast_shape(self, op: str, tiles: list[hir.Value], span: Span) -> tuple[int, ...]:
         """NumPy's rule: shapes are matched from the last axis on; sizes agree or one of them is 1."""
@@ -161,8 +189,10 @@ class Elementwise:
             raise ShapeMismatch(self.span(item), what=what, advice="take one or more neighbours, e.g. t[0:16, :]")
         return start, stop
 
-    def number(self, value: Any, span: Span, what: str) -> float:
-        """A compile-time number as an operand; raises BadCall."""
+    def number(self, value: Any, span: Span, what: str, masks: bool = False) -> float:
+        """A compile-time number as an operand, or True and False beside ``masks``; raises BadCall."""
+        if masks and isinstance(value, bool):
+            return float(value)
         if isinstance(value, TileIndex):
             raise BadCall(
                 span, what=f"{what} of {describe(value)}", advice="a tile index has no value here: it indexes windows"

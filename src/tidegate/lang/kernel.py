@@ -33,7 +33,7 @@ class Kernel:
         self.name = function.__name__
         self.warps = warps
         self.launches: dict[Any, Any] = {}
-        self.prepared: dict[Any, Any] = {}
+        self.fitting: dict[Any, Any] = {}
         self.compiled: dict[Any, Any] = {}
 
     def __repr__(self) -> str:
@@ -171,15 +171,16 @@ class Kernel:
 
     def __call__(self, *arrays: Any, **given: Any) -> None:
         """Runs the kernel on the arrays' device and current stream; compiles on first use."""
-        for name, value in given.items():
-            _hashable(name, value)
-        self._call(self, arrays, given)
+        if given:
+            for name, value in given.items():
+                _hashable(name, value)
+        self._call(arrays, given)
 
     @functools.cached_property
     def _call(self) -> Callable[..., None]:
-        from tidegate.runtime.call import call
+        from tidegate.runtime.variants import caller_of
 
-        return call
+        return caller_of(self)
 
 
 def _value(names: Mapping[str, Any], name: str) -> Any:

@@ -25,7 +25,8 @@ from tidegate.ir import hir
 from tidegate.ir.dtypes import DTYPES, F32, I32, MEMORY_DTYPES
 from tidegate.ir.expr import Expr, Int, Sym, add, cdiv, factor, mul, symbols
 from tidegate.lang import surface
-from tidegate.lang.expressions import OPERATORS, Expressions
+from tidegate.lang.elementwise import OPERATORS
+from tidegate.lang.expressions import Expressions
 from tidegate.lang.scope import Gone, Scope, TileIndex
 from tidegate.lang.source import RESERVED, Signature, Source, is_name, whole
 
@@ -122,6 +123,8 @@ def _tensors(source: Source, signature: Signature, sizes: Mapping[str, int]) -> 
     return tuple(out)
 
 
+MADE_INSIDE = Gone("it is made inside a loop, which may run zero times")
+
 GENERAL_ADVICE = "a kernel consists of assignments and for loops over tg.grid and tg.tiles"
 
 STATEMENTS: dict[type[ast.stmt], tuple[str, str]] = {
@@ -180,14 +183,14 @@ class _Parser:
                     raise UnsupportedSyntax(
                         self.source.span(node),
                         what=f"the operator in {ast.unparse(node)!r}",
-                        advice="use += -= *= /= on tiles",
+                        advice="use another operator: += -= *= /= //= %= &= |= ^= <<= >>=",
                     )
                 read = ast.copy_location(ast.Name(target.id, ast.Load()), target)
                 result = ast.copy_location(ast.BinOp(read, node.op, node.value), node)
                 self.assign(target, result)
             case ast.For():
                 self.loop(node)
-            case ast.If() if self.expressions.static(node.test):
+            case ast.If() if self.expressions.static(self.expressions.folded(node.test)):
                 chosen = self.expressions.constant(node.test, None)
                 self.block(node.body if chosen else node.orelse)
             case ast.Pass() | ast.Expr(value=ast.Constant(value=str())):
@@ -481,8 +484,9 @@ class _Parser:
         carried = []
         for n, initial in entering.items():
             carried.append(self.carry(node, n, initial, inside[n], scope.bindings[n]))
-        for n in scope.bindings.keys() - before.keys():
-            scope.bindings[n] = Gone("it is made inside a loop, which may run zero times")
+        for n in scope.bindings:
+            if isinstance(before.get(n, MADE_INSIDE), Gone):  # new here, or gone since an earlier loop
+                scope.bindings[n] = MADE_INSIDE
         scope.bindings.update({c.after.name: c.after for c in carried})
         span = self.source.span(node)
         scope.ops.append(

@@ -6,6 +6,7 @@ docstrings are the language reference.
 
 from __future__ import annotations
 
+import builtins
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -29,7 +30,7 @@ class _Annotation:
     def __getitem__(self, items: Any) -> TensorType:
         parts = items if isinstance(items, tuple) else (items,)
         *shape, dtype = parts or (None,)
-        if not shape or not isinstance(dtype, str) or not all(isinstance(s, (str, int)) for s in shape):
+        if not shape or not isinstance(dtype, str) or not builtins.all(isinstance(s, (str, int)) for s in shape):
             raise BadSignature(
                 what=f"tg.{self._name}[...] takes the sizes and then the dtype, not {items!r}",
                 advice=f'write tg.{self._name}["M", "K", "bf16"] or tg.{self._name}[8, 128, "f32"]',
@@ -123,13 +124,55 @@ def zeros(shape: tuple[int, ...], dtype: str = "f32") -> Any:
 
 
 def full(shape: tuple[int, ...], value: float, dtype: str = "f32") -> Any:
-    """A tile of one number."""
+    """A tile of one number, of any dtype; of ``"bool"`` True or False."""
     _kernel_only("full")
 
 
+def arange(start: int, stop: int | None = None, step: int = 1, dtype: str = "i32") -> Any:
+    """The whole numbers 0 .. start - 1, or start, start + step, .. below stop: a tile of one axis, all known at compile
+    time.
+    """
+    _kernel_only("arange")
+
+
 def abs(x: Any) -> Any:
-    """Elementwise absolute value."""
+    """Elementwise absolute value; of the smallest integer itself."""
     _kernel_only("abs")
+
+
+def sign(x: Any) -> Any:
+    """Elementwise -1, 0 or 1; NaN of NaN."""
+    _kernel_only("sign")
+
+
+def floor(x: Any) -> Any:
+    """Elementwise largest whole number not above x."""
+    _kernel_only("floor")
+
+
+def ceil(x: Any) -> Any:
+    """Elementwise smallest whole number not below x."""
+    _kernel_only("ceil")
+
+
+def trunc(x: Any) -> Any:
+    """Elementwise x without its fraction."""
+    _kernel_only("trunc")
+
+
+def round(x: Any) -> Any:
+    """Elementwise nearest whole number, the even one of two."""
+    _kernel_only("round")
+
+
+def square(x: Any) -> Any:
+    """Elementwise x * x."""
+    _kernel_only("square")
+
+
+def reciprocal(x: Any) -> Any:
+    """Elementwise 1 / x of floats, correctly rounded."""
+    _kernel_only("reciprocal")
 
 
 def sqrt(x: Any) -> Any:
@@ -147,6 +190,11 @@ def exp(x: Any) -> Any:
     _kernel_only("exp")
 
 
+def expm1(x: Any) -> Any:
+    """Elementwise e**x - 1, within 4 units of the last place of f32 also near 0."""
+    _kernel_only("expm1")
+
+
 def exp2(x: Any) -> Any:
     """Elementwise 2**x, within 4 units of the last place of f32: one instruction."""
     _kernel_only("exp2")
@@ -157,9 +205,24 @@ def log(x: Any) -> Any:
     _kernel_only("log")
 
 
+def log1p(x: Any) -> Any:
+    """Elementwise log(1 + x), within 4 units of the last place of f32 also near 0."""
+    _kernel_only("log1p")
+
+
 def log2(x: Any) -> Any:
     """Elementwise base-2 logarithm, within 4 units of the last place of f32."""
     _kernel_only("log2")
+
+
+def sin(x: Any) -> Any:
+    """Elementwise sine of radians, within 4 units of the last place of f32 however large x is."""
+    _kernel_only("sin")
+
+
+def cos(x: Any) -> Any:
+    """Elementwise cosine of radians, within 4 units of the last place of f32 however large x is."""
+    _kernel_only("cos")
 
 
 def tanh(x: Any) -> Any:
@@ -167,9 +230,66 @@ def tanh(x: Any) -> Any:
     _kernel_only("tanh")
 
 
+def erf(x: Any) -> Any:
+    """Elementwise error function, within 4 units of the last place of f32."""
+    _kernel_only("erf")
+
+
+def isnan(x: Any) -> Any:
+    """The mask of elements that are NaN."""
+    _kernel_only("isnan")
+
+
+def isinf(x: Any) -> Any:
+    """The mask of elements that are infinite."""
+    _kernel_only("isinf")
+
+
+def isfinite(x: Any) -> Any:
+    """The mask of elements that are neither NaN nor infinite."""
+    _kernel_only("isfinite")
+
+
+def logical_not(x: Any) -> Any:
+    """The mask of elements that are 0 (false)."""
+    _kernel_only("logical_not")
+
+
+def logical_and(a: Any, b: Any) -> Any:
+    """The mask of elements of which both are not 0."""
+    _kernel_only("logical_and")
+
+
+def logical_or(a: Any, b: Any) -> Any:
+    """The mask of elements of which at least one is not 0."""
+    _kernel_only("logical_or")
+
+
+def logical_xor(a: Any, b: Any) -> Any:
+    """The mask of elements of which just one is not 0."""
+    _kernel_only("logical_xor")
+
+
+def pow(x: Any, n: int) -> Any:
+    """Elementwise x**n for a whole number n known at compile time, by products in f32 or in 32 bits; also ``x**n``."""
+    _kernel_only("pow")
+
+
+def clip(x: Any, min: Any = None, max: Any = None) -> Any:
+    """Elementwise ``minimum(maximum(x, min), max)``; a bound of None is none."""
+    _kernel_only("clip")
+
+
 def sum(x: Any, axis: int, keepdims: bool = False) -> Any:
-    """Sum along an axis, accumulated in f32 and rounded once into the tile's dtype. Also ``x.sum(axis=...)``."""
+    """Sum along an axis: of floats accumulated in f32 and rounded once into the tile's dtype, of integers in 32 bits
+    (it wraps), of masks the i32 count. Also ``x.sum(axis=...)``.
+    """
     _kernel_only("sum")
+
+
+def mean(x: Any, axis: int, keepdims: bool = False) -> Any:
+    """Sum along an axis over the number of elements, in f32 and rounded once. Also ``x.mean(axis=...)``."""
+    _kernel_only("mean")
 
 
 def max(x: Any, axis: int, keepdims: bool = False) -> Any:
@@ -182,8 +302,32 @@ def min(x: Any, axis: int, keepdims: bool = False) -> Any:
     _kernel_only("min")
 
 
+def argmax(x: Any, axis: int, keepdims: bool = False) -> Any:
+    """Position (i32) of the largest element along an axis, the first of equal ones; the first NaN if any is NaN. Also
+    ``x.argmax(axis=...)``.
+    """
+    _kernel_only("argmax")
+
+
+def argmin(x: Any, axis: int, keepdims: bool = False) -> Any:
+    """Position (i32) of the smallest element along an axis, the first of equal ones; the first NaN if any is NaN. Also
+    ``x.argmin(axis=...)``.
+    """
+    _kernel_only("argmin")
+
+
+def any(x: Any, axis: int, keepdims: bool = False) -> Any:
+    """The mask of whether some element along an axis is not 0. Also ``x.any(axis=...)``."""
+    _kernel_only("any")
+
+
+def all(x: Any, axis: int, keepdims: bool = False) -> Any:
+    """The mask of whether no element along an axis is 0. Also ``x.all(axis=...)``."""
+    _kernel_only("all")
+
+
 def where(mask: Any, a: Any, b: Any) -> Any:
-    """``a`` where the mask is true, else ``b``; masks come from comparisons, ``& | ~`` combine them."""
+    """``a`` where the mask is true, else ``b``; masks come from comparisons, ``& | ^ ~`` combine them."""
     _kernel_only("where")
 
 

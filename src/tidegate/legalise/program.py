@@ -7,8 +7,8 @@ from math import gcd
 
 from tidegate.errors import BadSchedule, CopyAlignment, NoInstruction, OverlappingWrites, Span
 from tidegate.ir import hir, legal, tir
-from tidegate.ir.dtypes import F32
-from tidegate.ir.expr import Sym, cdiv, mul
+from tidegate.ir.dtypes import F32, I32, MEMORY_DTYPES
+from tidegate.ir.expr import Int, Sym, cdiv, mul
 from tidegate.ir.layout import Coord, Layout
 from tidegate.ir.registers import renamed
 from tidegate.legalise.build import Builder, coalesce
@@ -160,6 +160,9 @@ class _Legaliser:
         for c in node.carried:
             initial = self.operand(c.initial, self.layouts[c.inside.id], node.span)
             self.move(self.result(c.inside), initial, node.span)
+            self.registers[c.after.id] = self.registers[c.inside.id]
+        if node.trips == Int(0):  # what never runs has no steps, rings or syncs
+            return
         outer, self.build.steps = self.build.steps, []
         kept = dict(self.converted), dict(self.scratched)
         self.block(node.body, node.id)
@@ -167,8 +170,6 @@ class _Legaliser:
         self.converted, self.scratched = kept
         body, self.build.steps = self.build.steps, outer
         self.build.steps.append(legal.Loop(node.id, node.index, node.trips, tuple(body), node.span))
-        for c in node.carried:
-            self.registers[c.after.id] = self.registers[c.inside.id]
 
     def yields(self, node: hir.Loop) -> None:
         """Moves yielded values into the carried registers: all are read before any is written."""
@@ -218,12 +219,12 @@ class _Legaliser:
 
     def to_scratch(self, value: hir.Value, register: str, span: Span) -> _Place:
         """Writes a register tile to a scratch ring of one slot."""
-        if not value.dtype.floating:
+        if value.dtype not in MEMORY_DTYPES:
             raise NoInstruction(
                 span,
                 what=f"{value.name} ({value.dtype}) is needed by other threads than hold it, and shared memory holds "
-                "no integers or masks yet",
-                advice="compute it again where it is used, or cast it to f32 first",
+                "no masks yet",
+                advice="compute it again where it is used, or cast it to i32 first",
             )
         register = self.owned(tir.Name(register), value, span)
         layout = self.build.register_layout(register)
@@ -450,7 +451,7 @@ class _Legaliser:
             case hir.Fill():
                 self.build.step(f"fill_{out}", tir.Fill(out, node.number), node.span, fills)
             case hir.Positions():
-                origin = mul(Sym(node.index), node.result.shape[0])
+                origin = mul(Sym(node.index), node.result.shape[0]) if node.index else Int(0)
                 self.build.step(f"positions_{out}", tir.Positions(out, origin), node.span, fills)
             case hir.Map():
                 left = iter(args)
@@ -489,22 +490,23 @@ class _Legaliser:
 
     def reduce(self, node: hir.Reduce) -> None:
         """Folds within each warp; where several warps share the axis they exchange their parts through shared memory
-        and every thread folds them again. In f32, rounded once."""
+        and every thread folds them again. In f32, rounded once; integers and masks in 32 bits."""
         value, axis, span = node.source, node.axis, node.span
         held = self.foldable(value)
         source = self.operand(value, held, span)
-        if value.dtype != F32:
-            wide = self.build.register(f"{value.name}_wide", F32, held)
+        folded = F32 if value.dtype.floating else I32
+        if value.dtype != folded:
+            wide = self.build.register(f"{value.name}_wide", folded, held)
             self.build.step(f"cast_{wide}", tir.Cast(wide, source), span)
             source = wide
         part = self.fold(source, node, value.name)
         layout = self.build.register_layout(part)
         if layout.shape[axis] > 1:
-            parts = hir.Value(-node.result.id, f"{node.result.name}_parts", F32, layout.shape)
+            parts = hir.Value(-node.result.id, f"{node.result.name}_parts", folded, layout.shape)
             place = self.to_scratch(parts, part, span)
             collected = gathered(held, layout, axis)
             part = self.fold(self.read(place, parts, collected, span), node, parts.name)
-        if value.dtype != F32:
+        if value.dtype != folded:
             narrow = self.build.register(f"{node.result.name}_n", value.dtype, self.build.register_layout(part))
             self.build.step(f"cast_{narrow}", tir.Cast(narrow, part), span)
             part = narrow
@@ -519,7 +521,8 @@ class _Legaliser:
 
     def fold(self, source: tir.Name, node: hir.Reduce, hint: str) -> tir.Name:
         layout = self.build.register_layout(source).reduced(node.axis)
-        out = self.build.register(f"{hint}_{node.fold}", F32, layout, "folded")
+        dtype = F32 if node.source.dtype.floating else I32
+        out = self.build.register(f"{hint}_{node.fold}", dtype, layout, "folded")
         self.build.step(f"{node.fold}_{out}", tir.Reduce(out, tir.Name(node.fold), source, node.axis), node.span)
         return out
 

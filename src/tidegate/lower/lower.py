@@ -9,14 +9,15 @@ from typing import Any
 from tidegate.errors import PlanRejected
 from tidegate.ir import legal, tir
 from tidegate.ir.expr import Expr, Int, Sym, substitute
+from tidegate.plan.pipeline import Schedule
 from tidegate.plan.plan import AsyncPlan, Buffer, Sync, SyncKind
 from tidegate.plan.timeline import END, Group, Guard, Issue, Node, Repeat, Turn, groups, timeline
 
 
 def lower(program: legal.LegalProgram, plan: AsyncPlan) -> tir.Kernel:
     """The TIR kernel of a validated plan."""
-    ahead = {ring: items for loop in plan.schedule for ring, items in loop.ahead}
-    return _Lowering(program, plan, groups(program, ahead)).kernel(timeline(program, ahead))
+    schedule = Schedule.of(plan.schedule)
+    return _Lowering(program, plan, groups(program, schedule.ahead)).kernel(timeline(program, schedule))
 
 
 @dataclass

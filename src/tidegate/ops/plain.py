@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,9 @@ import numpy as np
 from tidegate.errors import WrongArguments
 from tidegate.ir import hir
 from tidegate.ir.dtypes import F32
+from tidegate.ir.elementwise import operand_dtype
 from tidegate.ir.expr import evaluate
-from tidegate.ops.elementwise import ELEMENTWISE
+from tidegate.ops.elementwise import ELEMENTWISE, UNKNOWN
 
 
 def bind_sizes(program: hir.Program, arrays: Sequence[Any]) -> dict[str, int]:
@@ -48,7 +50,7 @@ def bind_sizes(program: hir.Program, arrays: Sequence[Any]) -> dict[str, int]:
             if str(expr) in program.dims:
                 sizes[str(expr)] = int(size)
         name = str(getattr(array, "dtype", "?")).removeprefix("torch.")
-        if name != str(tensor.dtype.numpy):
+        if name not in (tensor.dtype.name, str(tensor.dtype.numpy)):
             raise WrongArguments(
                 kernel=program.name, what=f"{tensor.name} holds {tensor.dtype}, got {name}", advice="convert the array"
             )
@@ -56,7 +58,7 @@ def bind_sizes(program: hir.Program, arrays: Sequence[Any]) -> dict[str, int]:
 
 
 def require_numpy(program: hir.Program, arrays: Sequence[Any]) -> None:
-    """Raises WrongArguments unless all are NumPy arrays, and those to fill writable."""
+    """Raises WrongArguments unless all are NumPy arrays, and those to fill writable and apart from the others."""
     for tensor, array in zip(program.tensors, arrays, strict=True):
         if not isinstance(array, np.ndarray) or (tensor.output and not array.flags.writeable):
             raise WrongArguments(
@@ -64,6 +66,20 @@ def require_numpy(program: hir.Program, arrays: Sequence[Any]) -> None:
                 what=f"the host needs NumPy arrays, writable for outputs; {tensor.name} is not one",
                 advice="pass NumPy arrays, e.g. numpy.empty(shape, dtype) for an output",
             )
+    for i, j in permutations(range(len(arrays)), 2):
+        if program.tensors[i].output and _share_memory(arrays[i], arrays[j]):
+            raise WrongArguments(
+                kernel=program.name,
+                what=f"{program.tensors[i].name} is written and shares memory with {program.tensors[j].name}",
+                advice=f"give an array of its own for {program.tensors[i].name}",
+            )
+
+
+def _share_memory(a: np.ndarray, b: np.ndarray) -> bool:
+    try:
+        return np.shares_memory(a, b, max_work=10_000)  # type: ignore[arg-type]
+    except np.exceptions.TooHardError:
+        return True
 
 
 def run(program: hir.Program, arrays: Sequence[Any]) -> None:
@@ -88,6 +104,9 @@ def rounding_bound(program: hir.Program, arrays: Mapping[str, np.ndarray]) -> di
     machine.run()
     return machine.errors
 
+
+WRAPPING = ("neg", "add", "sub", "mul")
+"""Operations whose results may need more than the 32 bits that integers keep."""
 
 Place = tuple[np.ndarray, ...]
 """An index of an array by arrays, one per axis, as np.ix_ makes it."""
@@ -182,7 +201,8 @@ class _Machine:
                 self.set(op.result, np.full(shape, op.number, op.result.dtype.numpy), self.no_error(shape))
             case hir.Positions():
                 size = op.result.shape[0]
-                self.set(op.result, np.arange(size, dtype=np.int32) + size * indices[op.index], self.no_error((size,)))
+                first = size * indices[op.index] if op.index else 0
+                self.set(op.result, np.arange(size, dtype=np.int32) + first, self.no_error((size,)))
             case hir.Dot():
                 self.dot(op)
             case hir.Map():
@@ -270,29 +290,37 @@ class _Machine:
 
     def map(self, op: hir.Map) -> None:
         row = ELEMENTWISE[op.op]
-        integers = not any(t.dtype.floating for t in (op.result, *hir.operands(op)))
-        number = np.int32 if integers else np.float32
+        types = [a.dtype if isinstance(a, hir.Value) else None for a in op.args]
+        kind = operand_dtype(op.op, types, op.result.dtype).kind
+        number = np.float32 if kind == "float" else np.int32
         pairs = [self.get(a) if isinstance(a, hir.Value) else (number(a), np.float64(0)) for a in op.args]
         wide = [v if v.dtype == np.int32 else v.astype(np.float32) for v in (np.asarray(v) for v, _ in pairs)]
         error = None
         with np.errstate(all="ignore"):
             data = np.asarray(row.numpy(*wide))
             if self.bounds:
-                errors = [np.asarray(e) for _, e in pairs]
-                error = np.broadcast_to(row.error([v.astype(np.float64) for v in wide], errors), data.shape)
+                values, errors = [v.astype(np.float64) for v in wide], [np.asarray(e) for _, e in pairs]
+                error = np.broadcast_to(row.error(values, errors), data.shape)
                 error = error + row.ulps * unit(data)
+                if kind == "integer" and op.op in WRAPPING:
+                    error = wrapped(row.numpy(*values), error)
                 if op.result.dtype.floating:  # what differs before it is rounded may be rounded apart
                     error = np.where(error > 0, error + unit(np.abs(data) + error), 0.0)
         self.rounded(op.result, data, error)
 
     def reduce(self, op: hir.Reduce) -> None:
         data, error = self.get(op.source)
-        wide = data.astype(np.float32)
+        wide = data.astype(np.float32 if op.result.dtype.floating else np.int32)
         with np.errstate(all="ignore"):
-            result = FOLDS[op.fold].reduce(wide, axis=op.axis, keepdims=True)
+            result = FOLDS[op.fold].reduce(wide, axis=op.axis, keepdims=True, dtype=wide.dtype)
         if error is not None and op.fold == "sum":
-            sums = (np.abs(wide.astype(np.float64)) + error).sum(axis=op.axis, keepdims=True)
-            error = error.sum(axis=op.axis, keepdims=True) + data.shape[op.axis] * F32.epsilon * sums
+            exact = wide.astype(np.float64)
+            sums = (np.abs(exact) + error).sum(axis=op.axis, keepdims=True)
+            error = error.sum(axis=op.axis, keepdims=True)
+            if op.result.dtype.floating:
+                error = error + data.shape[op.axis] * F32.epsilon * sums
+            else:
+                error = wrapped(exact.sum(axis=op.axis, keepdims=True), error)
         elif error is not None:
             error = error.max(axis=op.axis, keepdims=True)
         self.rounded(op.result, result, error)
@@ -308,6 +336,11 @@ class _Machine:
                 low, high = ((wide + e).astype(kind).astype(np.float64) for e in (-error, error))
                 error = np.where(low == high, 0.0, np.maximum(high - nearest, nearest - low))
         self.set(result, value, error)
+
+
+def wrapped(exact: np.ndarray, error: np.ndarray) -> np.ndarray:
+    """The error of an integer that keeps the low 32 bits of one that is off by ``error``."""
+    return np.where((error > 0) & (np.abs(exact) + error >= 2.0**31), UNKNOWN, error)
 
 
 def unit(data: np.ndarray) -> np.ndarray:

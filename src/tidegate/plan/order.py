@@ -8,7 +8,7 @@ inserts what is missing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 
@@ -103,7 +103,7 @@ def _cases(program: legal.LegalProgram, indices: frozenset[str]) -> tuple[Mappin
 @dataclass
 class Walk:
     """One pass over a timeline. ``zero``: the case of sizes; ``fixed``: syncs that stand; ``insert``: note what is
-    missing in ``wanted``; ``demands``: steps that must be ready at the head of a loop's body (loop -> steps)."""
+    missing in ``wanted``; ``demands``: place -> reads of current items that must be ready there."""
 
     facts: Facts
     zero: Mapping[str, bool]
@@ -132,14 +132,11 @@ class Walk:
 
     # -------------------------------------------------------------------------------------- structure
 
-    def block(self, nodes: Sequence[Node], state: State, head: tuple[str, ...] = ()) -> State:
-        for at, node in enumerate(nodes):
+    def block(self, nodes: Sequence[Node], state: State) -> State:
+        for node in nodes:
             for sync in self.fixed.get(node.place, ()):
                 state = apply(state, sync)
-            needs = self.needs(node, state)
-            if at == 0 and head:
-                needs = [*self.head_needs(head, state), *needs]
-            state = self.settle(node.place, state, needs)
+            state = self.settle(node.place, state, [*self.demanded(node, state), *self.needs(node, state)])
             state = self.node(node, state)
         return state
 
@@ -216,7 +213,7 @@ class Walk:
         return state
 
     def trip(self, node: Repeat, state: State) -> State:
-        return self.block(node.body, state, self.demands.get(node.loop.id, ()))
+        return self.block(node.body, state)
 
     def truth(self, guard: Guard) -> bool | None:
         """Does the guard hold, as far as the trip and the sizes are known?"""
@@ -275,8 +272,11 @@ class Walk:
         key = self.key(node)
         return [] if key is None else self.conflicts(key, state)
 
-    def head_needs(self, steps: Iterable[str], state: State) -> list[tuple[Key, Dependence | None]]:
-        """What the reads of a loop's current item need at the head of its body."""
+    def demanded(self, node: Node, state: State) -> list[tuple[Key, Dependence | None]]:
+        """What the reads that must be ready at a node need there."""
+        steps = self.demands.get(node.place)
+        if not steps or (isinstance(node, Guard) and self.truth(node) is False):
+            return []
         found: list[tuple[Key, Dependence | None]] = []
         for step in steps:
             own = self.conflicts((step, self.facts.touches[step], 0), state)
@@ -440,9 +440,8 @@ def join(a: State, b: State) -> State:
     return out
 
 
-def readers_of(nodes: tuple[Node, ...], facts_: Facts, rings: tuple[str, ...], loop: str) -> tuple[str, ...]:
+def readers_of(repeat: Repeat, facts_: Facts, rings: tuple[str, ...]) -> tuple[str, ...]:
     """Steps inside a loop that read rings filled ahead there."""
-    repeat = next(n for n in walk(nodes) if isinstance(n, Repeat) and n.loop.id == loop)
     return tuple(
         n.step.id
         for n in walk(repeat.body)

@@ -1,8 +1,9 @@
 """The timeline: the legal program in the order in which a schedule issues it, before any sync.
 
-Rings that a schedule fills ahead get a prologue before their loop and a guarded fill inside it; everything else keeps
-its place (insert, do not move). Producers place syncs on this timeline and lowering walks it, so both see the same
-order. Every node has a ``place``, the name that syncs refer to.
+Rings that a schedule fills ahead get a prologue before their loop and a guarded fill inside it; reads that it issues
+early stand before the loop and at the end of a trip, for the next one; everything else keeps its place (insert, do not
+move). Producers place syncs on this timeline and lowering walks it, so both see the same order. Every node has a
+``place``, the name that syncs refer to.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from tidegate.ir import legal
+from tidegate.ir import legal, tir
 from tidegate.ir.expr import Bin, Expr, Int, Sym, add, less
+from tidegate.plan.pipeline import Schedule, last_product, own_steps
 
 END = "end"
 """The place behind the last node."""
@@ -70,12 +72,8 @@ class Group:
     ahead: int
 
 
-Ahead = Mapping[str, int]
-"""Ring -> how many items ahead of the reader it is filled."""
-
-
-def groups(program: legal.LegalProgram, ahead: Ahead) -> tuple[Group, ...]:
-    """The channels of a schedule: rings of several slots by loop, depth and distance."""
+def groups(program: legal.LegalProgram, ahead: Mapping[str, int]) -> tuple[Group, ...]:
+    """The channels of a schedule: rings of several slots by loop, depth and distance (``ahead``, by ring)."""
     found: dict[tuple[str, int, int], list[str]] = {}
     for ring in program.rings:
         if ring.stages > 1 and ring.loop:
@@ -88,53 +86,101 @@ def groups(program: legal.LegalProgram, ahead: Ahead) -> tuple[Group, ...]:
     return tuple(out)
 
 
-def timeline(program: legal.LegalProgram, ahead: Ahead) -> tuple[Node, ...]:
-    """All nodes, loops nested, for fills that run ``ahead``."""
-    return _Builder(program, ahead).block(program.body, "", None)
+def timeline(program: legal.LegalProgram, schedule: Schedule) -> tuple[Node, ...]:
+    """All nodes, loops nested, for a schedule."""
+    return _Builder(program, schedule).block(program.body, "", None)
 
 
 @dataclass
 class _Builder:
-    """Builds the nodes of a program for one choice of what runs ahead."""
+    """Builds the nodes of a program for one schedule."""
 
     program: legal.LegalProgram
-    ahead: Ahead
+    schedule: Schedule
 
     def __post_init__(self) -> None:
-        self.groups = groups(self.program, self.ahead)
+        self.groups = groups(self.program, self.schedule.ahead)
 
     def block(self, body: tuple[legal.Step | legal.Loop, ...], loop: str, index: Expr | None) -> tuple[Node, ...]:
         out: list[Node] = []
         for node in body:
             if isinstance(node, legal.Loop):
                 out += self.loop(node)
-            elif not self.is_ahead(node):
+            elif not self.is_ahead(node) and node.id not in self.schedule.early:
                 out.append(Issue(node.id, node, 0, loop, index))
         return tuple(out)
 
     def is_ahead(self, step: legal.Step) -> bool:
-        return step.fills is not None and self.ahead.get(step.fills, 0) > 0
+        return step.fills is not None and self.schedule.ahead.get(step.fills, 0) > 0
 
     def loop(self, loop: legal.Loop) -> list[Node]:
         mine = [g for g in self.groups if g.loop == loop.id]
-        running = [g for g in mine if g.ahead > 0]
-        depth = max((g.ahead for g in running), default=0)
+        early = [s for s in own_steps(loop.body) if s.id in self.schedule.early]
+        body = self.body(loop, mine)
+        turns = {g.name: Turn(f"{loop.id}.turn.{g.name}", g.name, "read" if g.ahead else "both") for g in mine}
+        if early:
+            end = last_product(loop.body)
+            at = next(i for i, n in enumerate(body) if end and n.place == end.id)
+            passed = [turns.pop(g.name) for g in mine if g.ahead]
+            following = self.early(loop, f"{loop.id}.next", early, add(Sym(loop.index), 1))
+            body[at:at] = [*passed, following]
+        repeat = Repeat(loop.id, loop, (*body, *turns.values()))
+        first = [self.early(loop, f"{loop.id}.first", early, Int(0))] if early else []
+        return [*self.prologue(loop, mine), *first, repeat]
+
+    def prologue(self, loop: legal.Loop, mine: list[Group]) -> list[Node]:
+        depth = max((g.ahead for g in mine), default=0)
         out: list[Node] = []
         for turn in range(-depth, 0):
-            for g in running:
+            for g in mine:
                 item = turn + g.ahead
-                if item >= 0:
+                if g.ahead and item >= 0:
                     out.append(self.fill(loop, g, f"{loop.id}.pro{turn + depth}.{g.name}", item, Int(item)))
-        body = list(self.block(loop.body, loop.id, Sym(loop.index)))
-        lead = self.leading_fills(body)
-        fills = [
-            self.fill(loop, g, f"{loop.id}.ahead.{g.name}", g.ahead, add(Sym(loop.index), g.ahead)) for g in running
-        ]
-        body[lead:lead] = fills
-        for g in mine:
-            body.append(Turn(f"{loop.id}.turn.{g.name}", g.name, "read" if g.ahead else "both"))
-        out.append(Repeat(loop.id, loop, tuple(body)))
         return out
+
+    def body(self, loop: legal.Loop, mine: list[Group]) -> list[Node]:
+        """The body with the fills that run ahead where the schedule has them: at its head, or before a step."""
+        body = self.hastened(self.block(loop.body, loop.id, Sym(loop.index)))
+        spots: dict[str, list[tuple[Group, tuple[str, ...]]]] = {}
+        for g in mine:
+            if g.ahead:
+                for spot in dict.fromkeys(self.schedule.fills.get(r, "") for r in g.rings):
+                    rings = tuple(r for r in g.rings if self.schedule.fills.get(r, "") == spot)
+                    spots.setdefault(spot, []).append((g, rings))
+        order = {n.place: i for i, n in enumerate(body)}
+        lead = self.leading_fills(body)
+        last: dict[str, int] = {}
+        where = {spot: order[spot] if spot else lead for spot in spots}
+        for spot, found in spots.items():
+            for g, _ in found:
+                last[g.name] = max(last.get(g.name, 0), where[spot])
+        for spot in sorted(spots, key=lambda s: -where[s]):
+            fills = []
+            for g, rings in spots[spot]:
+                name = g.name if rings == g.rings else f"{g.name}.{rings[0]}"
+                place, ends = f"{loop.id}.ahead.{name}", where[spot] == last[g.name]
+                fills.append(self.fill(loop, g, place, g.ahead, add(Sym(loop.index), g.ahead), rings, ends))
+            body[where[spot] : where[spot]] = fills
+        return body
+
+    def hastened(self, nodes: tuple[Node, ...]) -> list[Node]:
+        """The nodes with ``sooner`` steps before the product that precedes them."""
+        out: list[Node] = []
+        product = 0
+        for node in nodes:
+            if isinstance(node, Issue) and node.step.id in self.schedule.sooner:
+                out.insert(product, node)
+                product += 1
+                continue
+            if isinstance(node, Issue) and isinstance(node.step.instr, tir.Mma):
+                product = len(out)
+            out.append(node)
+        return out
+
+    def early(self, loop: legal.Loop, place: str, steps: list[legal.Step], index: Expr) -> Guard:
+        """The reads of a trip's item that are issued before the trip, if there is such a trip."""
+        issues = tuple(Issue(f"{place}/{s.id}", s, 0, loop.id, index) for s in steps)
+        return Guard(place, less(index, loop.trips), issues)
 
     def leading_fills(self, body: list[Node]) -> int:
         """How many nodes at the head of a body are fills of rings that do not run ahead.
@@ -149,21 +195,27 @@ class _Builder:
             count += 1
         return count
 
-    def fill(self, loop: legal.Loop, group: Group, place: str, item: int, index: Expr) -> Guard:
-        """The guarded fill of one item of a group, with the turn of its cursor."""
+    def fill(
+        self,
+        loop: legal.Loop,
+        group: Group,
+        place: str,
+        item: int,
+        index: Expr,
+        rings: tuple[str, ...] = (),
+        ends: bool = True,
+    ) -> Guard:
+        """The guarded fill of one item of a group, or of some of its ``rings``; ``ends``: with the turn of its
+        cursor."""
         issues = [
             Issue(f"{place}/{step.id}", step, item, loop.id, index)
-            for step in _own_steps(loop.body)
-            if step.fills in group.rings
+            for step in own_steps(loop.body)
+            if step.fills in (rings or group.rings)
         ]
-        turn = Turn(f"{place}/turn", group.name, "fill")
+        turn = [Turn(f"{place}/turn", group.name, "fill")] if ends else []
         most = loop.trips.a if isinstance(loop.trips, Bin) and loop.trips.op == "min" else loop.trips
         never = isinstance(most, Int) and item >= most.value
-        return Guard(place, Int(0) if never else less(index, loop.trips), (*issues, turn))
-
-
-def _own_steps(body: tuple[legal.Step | legal.Loop, ...]) -> Iterator[legal.Step]:
-    return (node for node in body if isinstance(node, legal.Step))
+        return Guard(place, Int(0) if never else less(index, loop.trips), (*issues, *turn))
 
 
 def walk(nodes: tuple[Node, ...]) -> Iterator[Node]:

@@ -9,6 +9,8 @@ import numpy as np
 
 from tidegate.errors import NotExecutable
 from tidegate.ir import tir
+from tidegate.ir.dtypes import DType
+from tidegate.ir.elementwise import operand_dtype
 from tidegate.ir.layout import LANES, Layout, active_threads, coordinates
 from tidegate.ir.registers import folded_registers
 from tidegate.ops.elementwise import ELEMENTWISE
@@ -18,17 +20,16 @@ MMA_K = 16
 """k extent of one mma.m16n8k16; sums of longer tiles are rounded to f32 after each such step."""
 
 
-def apply(op: str, args: Sequence[np.ndarray | float], dtype: np.dtype) -> np.ndarray:
-    """Elementwise ``op``: floats in f32, rounded to nearest even into ``dtype``; integers and masks in 32 bits."""
-    integers = all(a.dtype == np.int32 for a in args if isinstance(a, np.ndarray)) and dtype == np.int32
-    wide = [_wide(a, integers) for a in args]
-    return np.asarray(ELEMENTWISE[op].numpy(*wide)).astype(dtype)
+def apply(op: str, args: Sequence[np.ndarray | float], types: Sequence[DType | None], dtype: DType) -> np.ndarray:
+    """Elementwise ``op`` on tiles of ``types`` and numbers (None): floats in f32, rounded to nearest even into
+    ``dtype``; integers and masks in 32 bits."""
+    number = np.float32 if operand_dtype(op, types, dtype).floating else np.int32
+    wide = [number(a) if not isinstance(a, np.ndarray) else a if a.dtype == np.int32 else _f32(a) for a in args]
+    return np.asarray(ELEMENTWISE[op].numpy(*wide)).astype(dtype.numpy)
 
 
-def _wide(value: np.ndarray | float, integers: bool) -> np.ndarray | np.float32 | np.int32:
-    if isinstance(value, np.ndarray):
-        return value if value.dtype == np.int32 else value.astype(np.float32)
-    return np.int32(value) if integers else np.float32(value)
+def _f32(values: np.ndarray) -> np.ndarray:
+    return values.astype(np.float32)
 
 
 @dataclass(frozen=True)

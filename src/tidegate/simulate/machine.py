@@ -9,9 +9,9 @@ import numpy as np
 
 from tidegate.errors import NotExecutable
 from tidegate.ir import tir
+from tidegate.ir.elementwise import OPERATIONS
 from tidegate.ir.layout import LANES, Coord, Layout, coordinates
 from tidegate.ir.registers import row_registers, source_registers
-from tidegate.ops.elementwise import ELEMENTWISE
 from tidegate.simulate.access import (
     CELL_TYPES,
     GlobalAccess,
@@ -310,7 +310,7 @@ class Cta:
         self._define(stmt.dst, stmt, threads, step.origin[0] + along)
 
     def map(self, step: Step, stmt: tir.Map, threads: np.ndarray) -> None:
-        if stmt.op not in ELEMENTWISE or ELEMENTWISE[stmt.op].arity != len(stmt.args):
+        if stmt.op not in OPERATIONS or OPERATIONS[stmt.op].arity != len(stmt.args):
             raise NotExecutable(
                 stmt=statement(stmt), what=f"there is no operation {stmt.op} of {len(stmt.args)} operands"
             )
@@ -322,7 +322,8 @@ class Cta:
                 args.append(self._values[arg][threads])
             else:
                 args.append(arg)
-        self._define(stmt.dst, stmt, threads, apply(stmt.op, args, self._values[stmt.dst].dtype))
+        types = [self.program.registers[a].dtype if isinstance(a, str) else None for a in stmt.args]
+        self._define(stmt.dst, stmt, threads, apply(stmt.op, args, types, self.program.registers[stmt.dst].dtype))
 
     def cast(self, step: Step, stmt: tir.Cast, threads: np.ndarray) -> None:
         threads = self.program.holders(stmt.dst, step).of(threads)
