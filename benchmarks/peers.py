@@ -354,7 +354,14 @@ def table(rows: list[Row], markdown: bool) -> Iterator[str]:
         (r.case, r.what, f"failed: {r.failed}", "", "", "", "", "")
         if r.failed
         else (
-            r.case, r.what, f"{r.ms:.4f}", f"{r.spread:.4f}", f"{r.rate:.{1 if r.rate >= 100 else 2}f}", r.unit, f"{r.error:.1e}", r.clock,
+            r.case,
+            r.what,
+            f"{r.ms:.4f}",
+            f"{r.spread:.4f}",
+            f"{r.rate:.{1 if r.rate >= 100 else 2}f}",
+            r.unit,
+            f"{r.error:.1e}",
+            r.clock,
         )
         for r in rows
     ]  # fmt: skip

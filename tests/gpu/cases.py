@@ -44,8 +44,20 @@ def gemm(kernel: str, m: int, n: int, k: int, **options: Any) -> Case:
     return Case("gemm", kernel, (("M", m), ("N", n), ("K", k)), tuple(options.items()))
 
 
+def narrow(kernel: str, m: int, n: int, k: int, **options: Any) -> Case:
+    return Case(kernel, kernel, (("M", m), ("N", n), ("K", k)), tuple(options.items()))
+
+
 def cases() -> Iterator[Case]:
     """All runs."""
+    for kernel in ("gemm_fp8", "gemm_i8"):
+        yield narrow(kernel, 1024, 1536, 2048)
+        yield narrow(kernel, 1000, 776, 528)
+        yield narrow(kernel, 128, 256, 0)
+        yield narrow(kernel, 256, 256, 128, plan="in_order")
+        yield narrow(kernel, 192, 160, 480, BM=96, BN=80, BK=96, STAGES=2)
+        for trips in (1, 2, 3, 5):
+            yield narrow(kernel, 136, 264, 64 * trips - 16, BK=64, STAGES=3)
     yield Case("row_stage", "row_stage", ())
     yield Case("row_stage", "row_stage", (), (("warps", 4),))
     for rows in (0, 1, 2, 5, 4000):
@@ -95,15 +107,13 @@ def cases() -> Iterator[Case]:
 
 
 def inputs(program: Any, sizes: dict[str, int], seed: int = 0) -> dict[str, np.ndarray]:
-    """Random arrays by parameter name, integers being numbers of rows of which some do not exist; arrays that are only
-    written hold NaN so that an element left unwritten shows."""
+    """Random arrays by parameter name; in those that are only written an element that is left unwritten shows."""
     from tidegate.ir.expr import evaluate
+    from tidegate.ops.samples import sample, unwritten
 
     rng = np.random.default_rng(seed)
     out = {}
     for tensor in program.tensors:
         shape = tuple(evaluate(e, sizes) for e in tensor.shape)
-        values = rng.standard_normal(shape) if tensor.dtype.floating else rng.integers(-2, 100, shape)
-        values = values if tensor.input else np.full(shape, np.nan)
-        out[tensor.name] = values.astype(tensor.dtype.numpy)
+        out[tensor.name] = sample(rng, shape, tensor.dtype) if tensor.input else unwritten(shape, tensor.dtype)
     return out

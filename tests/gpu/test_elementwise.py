@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from test_examples import to_numpy, to_torch
 from test_language_errors import load, source
-from test_language_integers import EDGES, FLOAT, FOLDS, INTEGER, NUMBERS, histogram
+from test_language_integers import EDGES, FLOAT, FOLDS, INTEGER, NUMBERS, every_pair, histogram, table
 from watch import launch
 
 from tidegate.ops.elementwise import ELEMENTWISE
@@ -39,22 +39,21 @@ def compare(kernel: Any, *arrays: np.ndarray, **options: Any) -> None:
             assert not wrong, f"{parameter.name}: {int((~same).sum())} differ, such as {wrong}"
 
 
-def table(expressions: list[str], dtype: str, folder: Path) -> Any:
-    """A kernel with a plane of the output per expression of p and q."""
-    body = ['for r in tg.grid(tg.tiles("R", 8)):', "    p = tg.load(left[r, :])", "    q = tg.load(right[r, :])"]
-    body += [f"    y[{at}, r, :] = {expression}" for at, expression in enumerate(expressions)]
-    of = f'tg.Tensor["R", 16, "{dtype}"]'
-    signature = f'left: {of}, right: {of}, y: tg.Out[{len(expressions)}, "R", 16, "{dtype}"]'
-    return load(source("\n".join(body), signature), folder).k
-
-
-@pytest.mark.parametrize("dtype", ["i32", "f32"])
-def test_operators_and_exact_functions(gpu: Any, dtype: str, tmp_path: Path) -> None:
-    expressions, special = (list(INTEGER), EDGES) if dtype == "i32" else (list(FLOAT), NUMBERS)
-    p, q = (np.ascontiguousarray(x).reshape(-1, 16) for x in np.meshgrid(special, special, indexing="ij"))
-    bits = np.random.default_rng(0).integers(0, 2**32, (2, 4096, 16), dtype=np.uint32).view(special.dtype)
+@pytest.mark.parametrize("dtype", ["i8", "i32", "i64"])
+def test_operators_of_integers(gpu: Any, dtype: str, tmp_path: Path) -> None:
+    beyond = ("2147483648", "0x7fffffff") if dtype == "i8" else ()
+    expressions = [e.replace("i32", dtype) for e in INTEGER if not any(n in e for n in beyond)]
+    p, q = every_pair(dtype)
+    bits = np.random.default_rng(0).integers(0, 256, (2, 4096, 16 * p.itemsize), dtype=np.uint8).view(p.dtype)
     p, q = np.concatenate([p, bits[0]]), np.concatenate([q, bits[1]])
     compare(table(expressions, dtype, tmp_path), p, q, np.zeros((len(expressions), *p.shape), p.dtype))
+
+
+def test_exact_functions_of_floats(gpu: Any, tmp_path: Path) -> None:
+    p, q = (np.ascontiguousarray(x).reshape(-1, 16) for x in np.meshgrid(NUMBERS, NUMBERS, indexing="ij"))
+    bits = np.random.default_rng(0).integers(0, 2**32, (2, 4096, 16), dtype=np.uint32).view(p.dtype)
+    p, q = np.concatenate([p, bits[0]]), np.concatenate([q, bits[1]])
+    compare(table(list(FLOAT), "f32", tmp_path), p, q, np.zeros((len(FLOAT), *p.shape), p.dtype))
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])

@@ -22,6 +22,7 @@ from tidegate.ir import tir
 from tidegate.ir.spec import verify
 from tidegate.lower.lower import lower
 from tidegate.ops.plain import rounding_bound
+from tidegate.ops.samples import sample, unwritten
 from tidegate.plan.file import from_json
 from tidegate.plan.plan import AsyncPlan, SyncKind
 from tidegate.plan.validate import validate
@@ -72,15 +73,14 @@ def kernel_of(program: RandomProgram) -> Any:
 
 
 def data(program: RandomProgram, compiled: Compiled, seed: int) -> list[np.ndarray]:
-    """Inputs, and outputs full of NaN. Sizes are rounded up to what the kernel was compiled for."""
+    """Random inputs and unwritten outputs. Sizes are rounded up to what the kernel was compiled for."""
     multiples = {d.name: d.multiple for d in compiled.legal.dims}
     sizes = {d.name: -(-d.size // multiples[d.name]) * multiples[d.name] for d in program.dims}
     rng = np.random.default_rng(seed)
     arrays = []
     for tensor, (_, axes, _, output) in zip(compiled.program.tensors, program.shapes, strict=True):
         shape = tuple(sizes[a] if isinstance(a, str) else a for a in axes)
-        values = np.full(shape, np.nan) if output else rng.standard_normal(shape)
-        arrays.append(values.astype(tensor.dtype.numpy))
+        arrays.append(unwritten(shape, tensor.dtype) if output else sample(rng, shape, tensor.dtype))
     return arrays
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tidegate.errors import LaunchFailed, LaunchRefused, NoDriver, WrongArguments
 from tidegate.ir import tir
-from tidegate.ir.dtypes import BF16, F32
+from tidegate.ir.dtypes import BF16, DTYPES, F32
 from tidegate.ir.text import parse_kernel
 from tidegate.runtime import driver
 from tidegate.runtime.arguments import Region, bind, region, share_bytes
@@ -116,6 +116,14 @@ def test_arrays_are_described(monkeypatch: pytest.MonkeyPatch) -> None:
     assert describe(Tensor("bfloat16", 2, 3, at=64, device=1)) == [
         Described("bf16", (2, 3), (3, 1), 64, "cuda:1", False, 71)
     ]
+    for dtype in DTYPES.values():
+        found = describe(np.zeros((2, 3), dtype.numpy))[0], describe(Tensor(dtype.numpy.name, 2, 3))[0]
+        assert {d.dtype for d in found} == {dtype.name}
+    for typestr, name in (("|i1", "i8"), ("<i4", "i32"), ("<i8", "i64"), ("|b1", "bool"), ("<f2", "f16")):
+        assert describe(Cuda(typestr, strides=None))[0].dtype == name
+    coded = Cuda("|V1", strides=None)
+    coded.dtype = "float8_e5m2"
+    assert describe(coded)[0].dtype == "f8e5m2"
     fake_driver.uninstall()
 
 

@@ -16,6 +16,7 @@ from tidegate import cuda
 from tidegate.check import check
 from tidegate.ir import tir
 from tidegate.ops.plain import rounding_bound
+from tidegate.ops.samples import sample, unwritten
 from tidegate.runtime.compiled import Compiled
 
 PRODUCERS = ("in_order", "multistage")
@@ -53,6 +54,9 @@ def cases() -> Iterator[Case]:
             options = {"STAGES": stages, "warps": warps, "BM": 16, "BN": 16}
             yield Case("transpose", "transpose", options, {"M": 24}, ("N", 16))
         yield Case("gemm", "gemm_v2", {"STAGES": stages, **SMALL_GEMM}, {"M": 40, "N": 32}, ("K", 16))
+        narrow = {"STAGES": stages, **SMALL_GEMM, "BK": 32}
+        for kernel in ("gemm_fp8", "gemm_i8"):
+            yield Case(kernel, kernel, narrow, {"M": 40, "N": 32}, ("K", 32))
     for kernel in ("gemm_v0", "gemm_v1"):
         yield Case("gemm", kernel, SMALL_GEMM, {"M": 40, "N": 48}, ("K", 16))
     for columns, warps in ((64, 1), (80, 4), (512, 8)):  # a row in part of a warp, in idle warps, across warps
@@ -78,22 +82,23 @@ CASES = tuple(cases())
 def compiled(case: Case, producer: str, **more: Any) -> Compiled:
     kernel = getattr(example(case.file), case.kernel)
     multiples = dict.fromkeys(kernel.dims, 8)
-    return kernel.compile("sm_80", plan=producer, multiples=multiples, **{**case.options, **more})
+    target = getattr(example(case.file), "target", "sm_80")
+    return kernel.compile(target, plan=producer, multiples=multiples, **{**case.options, **more})
 
 
 def arrays_for(k: Compiled, sizes: dict[str, int]) -> list[np.ndarray]:
     known, rng = {**dict(k.program.sizes), **sizes}, np.random.default_rng(0)
     shapes = [tuple(known.get(str(e)) if str(e) in known else int(str(e)) for e in t.shape) for t in k.program.tensors]
-    arrays = []
-    for tensor, shape in zip(k.program.tensors, shapes, strict=True):
-        numbers = rng.standard_normal(shape) if tensor.dtype.floating else rng.integers(-2, 40, shape)
-        arrays.append((numbers if tensor.input else np.full(shape, np.nan)).astype(tensor.dtype.numpy))
-    return arrays
+    return [
+        sample(rng, s, t.dtype) if t.input else unwritten(s, t.dtype)
+        for t, s in zip(k.program.tensors, shapes, strict=True)
+    ]
 
 
 def assert_equals_plain(case: Case, k: Compiled, sizes: dict[str, int]) -> None:
     arrays = arrays_for(k, sizes)
-    bounds = rounding_bound(k.program, dict(zip((t.name for t in k.program.tensors), arrays, strict=True)))
+    named = dict(zip((t.name for t in k.program.tensors), arrays, strict=True))
+    bounds = rounding_bound(k.program, named, k.target)
     wanted = [a.copy() for a in arrays]
     getattr(example(case.file), case.kernel).plain(*wanted, **case.options)
     for completion in ("late", "early", "random"):

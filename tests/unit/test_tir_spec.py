@@ -222,7 +222,7 @@ BROKEN = [
     ("transpose", "mov y <- x", "mov z <- x", "hold different dtypes"),
     ("transpose", "mov y <- x", "mov h <- x", "cannot be made of 'x' by renaming registers"),
     # matrices
-    ("gemm", "mma m16n8k16", "mma m16n8k8", "shape 'm16n8k8' is none of m16n8k16"),
+    ("gemm", "mma m16n8k16", "mma m16n8k4", "shape 'm16n8k4' is none of m16n8k8, m16n8k16, m16n8k32"),
     ("gemm", "register rb bf16", "register rb f16", "'tb' holds bf16, the other side f16"),
     ("gemm", "register acc f32", "register acc bf16", "c and d are f32, here bf16 and bf16"),
     ("gemm", "ra, rb, acc", "rb, ra, acc", "the layouts of a, b are not made of m16n8k16 fragments"),
@@ -233,7 +233,7 @@ BROKEN = [
     ("wide", "reg 0,1 8,0 0,8 32,0 64,0 lane 0,2 0,4 1,0 2,0 4,0 warp 0,0 0,0 16,0", "reg 0,1 8,0 0,8 16,0 64,0 lane 0,2 0,4 1,0 2,0 4,0 warp 0,0 0,0 32,0", "warp bit 2 moves d by [16, 0], but a by [32, 0]"),
     ("wide", "reg 0,1 8,0 0,8 32,0 64,0 lane 0,2 0,4 1,0 2,0 4,0 warp 0,0 0,0 16,0", "reg 0,1 16,0 0,8 32,0 64,0 lane 0,2 0,4 1,0 2,0 4,0 warp 0,0 0,0 8,0", "a thread lacks the second half of a fragment along m"),
     ("wide", "reg 0,1 8,0 0,8 32,0 64,0 lane 0,2 0,4 1,0 2,0 4,0 warp 0,0 0,0 16,0 rep 1,1", "reg 0,1 8,0 0,8 lane 0,2 0,4 1,0 2,0 4,0 warp 0,0 0,0 16,0 rep 4,1", None),
-    ("wide", "register ra bf16 layout fa", "register ra f32 layout fa", "its elements have 16 bits, 'ra' holds f32"),
+    ("wide", "register ra bf16 layout fa", "register ra i64 layout fa", "its elements have 8, 16 or 32 bits, 'ra' holds i64"),
     ("roles", "wgmma d <- ring[u], ring[u].T", "wgmma d <- ring[u]@8,0, ring[u].T", "works on the whole slot"),
     ("roles", "register d f32", "register d f16", "d is f32, here bf16, bf16 and f16"),
     ("roles", "param a bf16 [64, 64] in align 16", "param a bf16 [64, 64] in align 8", "a tensor copy needs 'a' aligned to 16 bytes"),
@@ -314,7 +314,7 @@ LINES = {
     "map x <- where i, x, x": "where takes a mask",
     "fill i <- 1e30": "is beyond the range of i32",
     "fill m <- 0.5": "0.5 is neither 0 (false) nor 1 (true)",
-    "reduce s <- sum i axis 1": "a reduction folds f32 into f32 or i32 into i32, not i32 into f32",
+    "reduce s <- sum i axis 1": "a reduction folds f32, i32 or i64 into the same, not i32 into f32",
     "reduce t <- max m axis 1": "not bool into i32",
 }
 

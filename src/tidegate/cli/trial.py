@@ -15,6 +15,7 @@ from tidegate.errors import BadInputs, NoCompiler, TidegateError
 from tidegate.ir import hir
 from tidegate.ir.expr import Expr, Sym, evaluate, symbols
 from tidegate.ops import plain
+from tidegate.ops.samples import sample, unwritten
 from tidegate.runtime import device as devices
 from tidegate.runtime.compiled import Compiled
 
@@ -36,7 +37,7 @@ def trial(compiled: Compiled, own: Any, seed: int, progress: Progress) -> dict[s
     with progress(f"{name}: plain program"):
         wanted = {n: a.copy() for n, a in arrays.items()}
         plain.run(compiled.program, [wanted[t.name] for t in compiled.program.tensors])
-        bounds = plain.rounding_bound(compiled.program, arrays)
+        bounds = plain.rounding_bound(compiled.program, arrays, compiled.target)
     with progress(f"{name}: check"):
         verdict = compiled.check()
     runs = []
@@ -153,8 +154,7 @@ def draw(compiled: Compiled, own: Any, sizes: Mapping[str, int], seed: int) -> d
     for tensor in wanted:
         if tensor.name not in given:
             shape = _shape(compiled, tensor, sizes)
-            numbers = rng.standard_normal(shape, np.float32) * (1 if tensor.dtype.floating else 8)
-            given[tensor.name] = numbers.astype(tensor.dtype.numpy)
+            given[tensor.name] = sample(rng, shape, tensor.dtype)
     _bounded(compiled, sum(a.nbytes for a in given.values()))
     return {t.name: given[t.name] for t in wanted}
 
@@ -198,12 +198,11 @@ def sizes_of(compiled: Compiled, inputs: Mapping[str, np.ndarray], sizes: Mappin
 
 
 def outputs(compiled: Compiled, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
-    """Arrays that are only written, full of NaN: what nobody writes shows."""
+    """Arrays that are only written, in which what nobody writes shows."""
     found = {}
     for tensor in compiled.program.tensors:
         if not tensor.input:
-            bits = np.full(_shape(compiled, tensor, sizes), np.nan if tensor.dtype.floating else -1)
-            found[tensor.name] = bits.astype(tensor.dtype.numpy)
+            found[tensor.name] = unwritten(_shape(compiled, tensor, sizes), tensor.dtype)
     return found
 
 

@@ -43,9 +43,9 @@ class Affine:
     def is_zero(self) -> bool:
         return not self.constant and not self.strides
 
-    def halves(self) -> Affine:
-        """Half of it; ``divisor`` must be even."""
-        return Affine(self.constant // 2, tuple((var, stride // 2) for var, stride in self.strides))
+    def over(self, number: int) -> Affine:
+        """The quotient; ``number`` must divide ``divisor``."""
+        return Affine(self.constant // number, tuple((var, stride // number) for var, stride in self.strides))
 
 
 Values = Mapping[str, np.ndarray]

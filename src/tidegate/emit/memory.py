@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from tidegate.emit import registers
 from tidegate.emit.access import GlobalAccess, Pieces, SharedAccess, global_access, pieces, shared_access, slot_axis
 from tidegate.emit.affine import Affine
 from tidegate.emit.context import Context, active, factor, guarded, scoped
@@ -151,24 +152,17 @@ def _either(condition: str, lines: list[str], otherwise: list[str]) -> list[str]
 
 def _suffix(dtype: DType, bytes: int) -> str:
     """The wrapper's element type and vector width."""
-    if bytes == 2:
-        return "b16"
+    if bytes < 4:
+        return f"b{8 * bytes}"
     count = bytes // 4
     return ("f32" if dtype == F32 else "b32") + (f"x{count}" if count > 1 else "")
 
 
-def _packed(part: Pieces) -> bool:
-    """Whether each group lies in consecutive registers that start a word."""
-    group = part.registers.shape[-1]
-    consecutive = np.array_equal(
-        part.registers - part.registers[..., :1], np.broadcast_to(np.arange(group), part.registers.shape)
-    )
-    return consecutive and (group > 1 and not (part.registers[..., 0] % 2).any())
-
-
-def _consecutive(part: Pieces) -> bool:
+def _aligned(dtype: DType, part: Pieces) -> bool:
+    """Whether each group lies in consecutive registers that fill whole words."""
     group = np.arange(part.registers.shape[-1])
-    return np.array_equal(part.registers - part.registers[..., :1], np.broadcast_to(group, part.registers.shape))
+    consecutive = np.array_equal(part.registers - part.registers[..., :1], np.broadcast_to(group, part.registers.shape))
+    return consecutive and not len(group) % dtype.per_word and not (part.registers[..., 0] % dtype.per_word).any()
 
 
 def _single(part: Pieces) -> Pieces:
@@ -177,11 +171,10 @@ def _single(part: Pieces) -> Pieces:
 
 def _direct(cx: Context, register: str, dtype: DType, part: Pieces, forms: Forms) -> str | None:
     """C++ pointer to the registers of a group where they lie as memory has them."""
-    name = cx.name("register", register)
-    if dtype.size == 4:
-        words = name if dtype == F32 else f"words({name})"
-        return f"{words} + {factor(str(forms['r0']))}".removesuffix(" + 0") if _consecutive(part) else None
-    return f"{name} + {factor(str(forms['r0'].halves()))}".removesuffix(" + 0") if _packed(part) else None
+    if not _aligned(dtype, part) or dtype.kind == "mask" or dtype.size == 8:
+        return None
+    pointer = f"{cx.name('register', register)} + {factor(str(forms['r0'].over(dtype.per_word)))}".removesuffix(" + 0")
+    return f"as_words({pointer})" if dtype.size == 4 and dtype != F32 else pointer
 
 
 def _load(cx: Context, register: str, dtype: DType, part: Pieces, forms: Forms, call: str, at: str) -> list[str]:
@@ -190,11 +183,9 @@ def _load(cx: Context, register: str, dtype: DType, part: Pieces, forms: Forms, 
         return [f"{call}({direct}, {at});"]
     name = cx.name("register", register)
     group = part.registers.shape[-1]
-    if dtype.size == 4:
-        moves = [f"{name}[{forms[f'r{i}']}] = v[{i}];" for i in range(group)]
-        return [f"{'f32' if dtype == F32 else 'u32'} v[{group}];", f"{call}(v, {at});", *moves]
-    moves = [f"set_half({name}, {forms[f'r{i}']}, get_half(v, {i}));" for i in range(group)]
-    return [f"u32 v[{max(group // 2, 1)}];", f"{call}(v, {at});", *moves]
+    moves = [registers.taken(dtype, name, forms[f"r{i}"], i) for i in range(group)]
+    kind = "f32" if dtype == F32 else "u32"
+    return [f"{kind} v[{max(group * dtype.size // 4, 1)}];", f"{call}(v, {at});", *moves]
 
 
 def _store(cx: Context, register: str, dtype: DType, part: Pieces, forms: Forms, call: str, at: str) -> list[str]:
@@ -202,22 +193,15 @@ def _store(cx: Context, register: str, dtype: DType, part: Pieces, forms: Forms,
     if direct:
         return [f"{call}({at}, {direct});"]
     name = cx.name("register", register)
-    group = part.registers.shape[-1]
-    if dtype.size == 4:
-        values = ", ".join(f"{name}[{forms[f'r{i}']}]" for i in range(group))
-        if dtype != F32:
-            return [f"const int v[{group}] = {{{values}}};", f"{call}({at}, words(v));"]
-        return [f"const f32 v[{group}] = {{{values}}};", f"{call}({at}, v);"]
-    halves = [f"get_half({name}, {forms[f'r{i}']})" for i in range(group)]
-    words = [f"pair({a}, {b})" for a, b in zip(halves[::2], halves[1::2], strict=True)] if group > 1 else halves
-    return [f"const u32 v[{len(words)}] = {{{', '.join(words)}}};", f"{call}({at}, v);"]
+    words = registers.given(dtype, name, [forms[f"r{i}"] for i in range(part.registers.shape[-1])])
+    kind = "f32" if dtype == F32 else "u32"
+    return [f"const {kind} v[{len(words)}] = {{{', '.join(words)}}};", f"{call}({at}, v);"]
 
 
 def _zero(cx: Context, register: str, dtype: DType, part: Pieces, forms: Forms) -> list[str]:
     name = cx.name("register", register)
     group = part.registers.shape[-1]
-    if dtype.size == 4:
-        return [f"{name}[{forms[f'r{i}']}] = {'0.0f' if dtype == F32 else '0'};" for i in range(group)]
-    if _packed(part):
-        return [f"{name}[{forms['r0'].halves() + i}] = 0;" for i in range(group // 2)]
-    return [f"set_half({name}, {forms[f'r{i}']}, 0);" for i in range(group)]
+    if dtype.per_word > 1 and _aligned(dtype, part):
+        first = forms["r0"].over(dtype.per_word)
+        return [f"{name}[{first + i}] = 0;" for i in range(group // dtype.per_word)]
+    return [registers.zeroed(dtype, name, forms[f"r{i}"]) for i in range(group)]

@@ -19,6 +19,7 @@ from tidegate.emit.memory import (
     emit_st_global,
     emit_st_shared,
 )
+from tidegate.emit.registers import declaration
 from tidegate.emit.syncs import (
     emit_advance,
     emit_bar_sync,
@@ -233,9 +234,7 @@ def _declarations(cx: Context, body: list[str]) -> list[str]:
     for r in k.registers:
         name, count = cx.name("register", r.name), cx.layouts[r.layout].registers
         if name in used:
-            words = f"{'f32' if r.dtype.floating else 'int'} {name}[{count}];"
-            form = words if r.dtype.size == 4 else f"u32 {name}[{(count + 1) // 2}];"
-            lines.append(f"{form}  // {r.dtype} in layout {r.layout}")
+            lines.append(f"{declaration(r.dtype, name, count)}  // {r.dtype} in layout {r.layout}")
     return lines
 
 

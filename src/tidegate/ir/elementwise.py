@@ -30,7 +30,7 @@ _NUMBERS = _FLOATS | _INTEGERS
 COMPARISONS = ("less", "less_equal", "greater", "greater_equal", "equal", "not_equal")
 FLOAT_FUNCTIONS = (
     *("floor", "ceil", "trunc", "round"),
-    *("sqrt", "rsqrt", "exp2", "exp", "expm1", "log2", "log", "log1p", "sin", "cos", "tanh", "erf"),
+    *("sqrt", "rsqrt", "exp2", "exp", "expm1", "log2", "log", "log1p", "sin", "cos", "tanh", "erf", "tf32"),
 )
 
 OPERATIONS: dict[str, Operation] = {

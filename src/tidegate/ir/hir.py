@@ -182,7 +182,7 @@ class Map:
 
 @dataclass(frozen=True)
 class Cast:
-    """Conversion, rounded to nearest even."""
+    """Conversion (tidegate.ops.convert)."""
 
     result: Value
     source: Value
@@ -201,7 +201,7 @@ class Transpose:
 @dataclass(frozen=True)
 class Reduce:
     """Folds ``axis`` by sum, max or min; the axis stays, with one element. Floats are accumulated in f32 and rounded
-    once; integers in 32 bits, whose sums wrap; masks have max and min (any and all)."""
+    once; integers in 32 bits, or 64 for i64, whose sums wrap; masks have max and min (any and all)."""
 
     result: Value
     fold: str

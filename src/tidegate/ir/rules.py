@@ -11,13 +11,17 @@ from math import gcd
 from typing import Any
 
 from tidegate.ir import tir
-from tidegate.ir.dtypes import BF16, BOOL, F16, F32, I32, DType
+from tidegate.ir.dtypes import BF16, BOOL, F16, F32, I32, I64, DType
 from tidegate.ir.elementwise import OPERATIONS, number_problem, operand_dtype
 from tidegate.ir.expr import Bin, Expr, Int, Sym
 from tidegate.ir.layout import Coord, Layout
+from tidegate.ir.products import PRODUCTS, M, N, accumulator_of, is_fragment
 from tidegate.ir.registers import row_registers, source_registers
 
 FOLDS = ("sum", "max", "min")
+
+WIDTHS = (1, 2, 4, 8, 16)
+"""Bytes of an access."""
 
 NAMED_BARRIERS = 15
 """Barrier 0 is that of __syncthreads."""
@@ -183,8 +187,8 @@ def width_problems(t: Tables, layout: Layout, memory: tir.Slot | tir.Window, wid
     slot = isinstance(memory, tir.Slot)
     dtype = t.buffers[memory.buffer].dtype if isinstance(memory, tir.Slot) else t.params[memory.tensor].dtype
     least = max(least, dtype.size)
-    if width not in (2, 4, 8, 16) or width < least:
-        possible = ", ".join(str(w) for w in (2, 4, 8, 16) if w >= least)
+    if width not in WIDTHS or width < least:
+        possible = ", ".join(str(w) for w in WIDTHS if w >= least)
         yield f"an access of {width} bytes is not possible here; {possible} are"
         return
     axis = 0 if isinstance(memory, tir.Slot) and memory.transposed else layout.rank - 1
@@ -305,50 +309,49 @@ def _matrix_store(t: Tables, s: tir.StMatrix) -> Iterator[str]:
 
 
 def _matrix(t: Tables, register: str, slot: tir.Slot) -> Iterator[str]:
-    """8x8 blocks of 16-bit elements: rows of 16 aligned bytes in memory, the fragment pattern in the registers."""
+    """8x8 blocks of 32-bit words in memory rows of 16 aligned bytes, the fragment pattern in the registers; across the
+    rows only 16-bit elements can be gathered into words (.trans)."""
     dtype, layout = t.register(register)
-    if dtype.size != 2:
-        yield f"its elements have 16 bits, {register!r} holds {dtype}"
+    if dtype.kind == "mask" or dtype.size > 4:
+        yield f"its elements have 8, 16 or 32 bits, {register!r} holds {dtype}"
+        return
+    contiguous = 0 if slot.transposed else 1
+    axes = (0, 1) if dtype.size == 2 else (contiguous,)
     if problems := list(slot_problems(t, slot, layout.shape, dtype)):
         yield from problems
-    elif layout.rank != 2 or not any(is_fragment(layout, pair) for pair in (0, 1)):
+    elif not any(is_fragment(layout, axis, dtype.per_word) for axis in axes):
         yield f"the layout of {register!r} is not made of 8x8 fragments"
     else:
         yield from slot_alignment(t, slot, 16)
 
 
-def is_fragment(layout: Layout, pair: int) -> bool:
-    """Whether a rank-2 layout is made of 8x8 fragments with the register pair along axis ``pair``: lane bits 0 and 1
-    step by 2 and 4 along it, lane bits 2 to 4 by 1, 2, 4 along the other (PTX ISA, "mma.m16n8k16", "ldmatrix")."""
-
-    def along(axis: int, step: int) -> Coord:
-        return (step, 0) if axis == 0 else (0, step)
-
-    lanes = (*(along(pair, s) for s in (2, 4)), *(along(1 - pair, s) for s in (1, 2, 4)))
-    return layout.lane == lanes and along(pair, 1) in layout.reg
-
-
 def _mma(t: Tables, s: tir.Mma) -> Iterator[str]:
     """Every warp holds the rows of A and the columns of B that its part of D needs, over all of K."""
     (a_type, a), (b_type, b), (c_type, c), (d_type, d) = (t.register(name) for name in (s.a, s.b, s.c, s.d))
-    if a_type not in (F16, BF16) or b_type != a_type:
-        yield f"a and b are both f16 or both bf16, here {a_type} and {b_type}"
-    if c_type != F32 or d_type != F32:
-        yield f"c and d are f32, here {c_type} and {d_type}"
+    product = PRODUCTS[s.shape]
+    if a_type not in product.operands or b_type != a_type:
+        kinds = " or ".join(f"both {dtype}" for dtype in product.operands)
+        yield f"a and b are {kinds}, here {a_type} and {b_type}"
+        return
+    sums = accumulator_of(a_type)
+    if c_type != sums or d_type != sums:
+        yield f"c and d are {sums}, here {c_type} and {d_type}"
     if c != d:
         yield "c and d have one layout"
     if not (a.rank == b.rank == d.rank == 2):
         yield "a, b, c and d have two axes"
         return
     (m, k), (k2, n) = a.shape, b.shape
-    if k != k2 or d.shape != (m, n) or m % 16 or n % 8 or k % 16:
+    if k != k2 or d.shape != (m, n) or m % M or n % N or k % product.k:
         yield (
-            f"a {show(a.shape)} @ b {show(b.shape)} does not give d {show(d.shape)} in steps of 16 x 8 x 16 (m x n x k)"
+            f"a {show(a.shape)} @ b {show(b.shape)} does not give d {show(d.shape)} in steps of "
+            f"{M} x {N} x {product.k} (m x n x k)"
         )
         return
-    fragments = [("a", a, 1), ("b", b, 0), ("d", d, 1)]
-    if wrong := [name for name, layout, pair in fragments if not is_fragment(layout, pair)]:
-        yield f"the layouts of {', '.join(wrong)} are not made of m16n8k16 fragments"
+    words = product.per_word
+    fragments = [("a", a, 1, words), ("b", b, 0, words), ("d", d, 1, 2)]
+    if wrong := [name for name, layout, axis, per_word in fragments if not is_fragment(layout, axis, per_word)]:
+        yield f"the layouts of {', '.join(wrong)} are not made of {s.shape} fragments"
         return
     yield from _mma_agreement(a, b, d)
 
@@ -445,8 +448,8 @@ def _renaming(t: Tables, s: tir.Move | tir.Slice | tir.Spread) -> Iterator[str]:
 
 def _reduce(t: Tables, s: tir.Reduce) -> Iterator[str]:
     (src_type, src), (dst_type, dst) = t.register(s.src), t.register(s.dst)
-    if src_type not in (F32, I32) or dst_type != src_type:
-        yield f"a reduction folds f32 into f32 or i32 into i32, not {src_type} into {dst_type}"
+    if src_type not in (F32, I32, I64) or dst_type != src_type:
+        yield f"a reduction folds f32, i32 or i64 into the same, not {src_type} into {dst_type}"
     if not 0 <= s.axis < src.rank:
         yield f"{s.src!r} has no axis {s.axis}"
     elif src.free_mask and not src.replicated:

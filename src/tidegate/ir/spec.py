@@ -17,6 +17,7 @@ from tidegate.ir import tir
 from tidegate.ir.elementwise import OPERATIONS
 from tidegate.ir.expr import Bin, Expr, Int, evaluate, symbols
 from tidegate.ir.layout import Layout
+from tidegate.ir.products import PRODUCTS
 from tidegate.ir.rules import FOLDS, Tables, statement_problems
 from tidegate.ir.text import RESERVED, SECTIONS, TEMPLATES, kinds_of, print_declaration, print_header, print_stmt
 
@@ -24,7 +25,7 @@ SMEM_LIMIT = 232448
 """Largest shared memory of a CTA on any target: 227 KiB (CUDA C++ Programming Guide, "Compute Capabilities")."""
 
 MAX_ELEMENTS = 4096
-"""Per thread of a layout: 32 lanes of so many 2-byte elements fill more than the shared memory."""
+"""Per thread of a layout: far more than its registers hold, of any element type."""
 
 MAX_PERIOD_BITS = 16
 """Of a swizzle; its period aligns the slots, so it is far below the shared memory."""
@@ -46,7 +47,7 @@ REFERENCES = {
 WORDS: dict[str, Callable[[], tuple[str, ...]]] = {
     "op": lambda: tuple(OPERATIONS),
     "fold": lambda: FOLDS,
-    "shape": lambda: ("m16n8k16",),
+    "shape": lambda: tuple(PRODUCTS),
     "space": lambda: ("shared", "global"),
     "what": lambda: ("read", "done"),
     "per": lambda: ("thread", "warp", "role"),

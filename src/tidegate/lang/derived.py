@@ -6,7 +6,7 @@ from typing import Any
 
 from tidegate.errors import BadCall, DtypeMismatch, Span
 from tidegate.ir import hir
-from tidegate.ir.dtypes import BF16, BOOL, F16, F32, I32, DType
+from tidegate.ir.dtypes import BOOL, F32, I32, DType
 from tidegate.lang.elementwise import FRACTIONS, Elementwise, describe
 from tidegate.lang.source import whole
 
@@ -64,7 +64,7 @@ class Derived(Elementwise):
             raise DtypeMismatch(span, what=f"{base.name} {base.dtype} to the power of {n}", advice=advice)
         if n == 0:
             return self.filled(1.0, base.dtype, base.shape, span, name)
-        narrow = base.dtype in (F16, BF16) and n not in (2, -1)  # one operation rounds once anyway
+        narrow = base.dtype.floating and n not in (2, -1)  # one operation rounds once anyway
         square = self.cast(base, F32, span, "") if narrow else base
         product, left = None, abs(n)
         while left:
@@ -102,8 +102,8 @@ class Derived(Elementwise):
         else:
             if fold in ("any", "all"):
                 fold, value = ("max" if fold == "any" else "min"), self.truth(value, span)
-            elif fold == "sum" and value.dtype == BOOL:
-                value = self.cast(value, I32, span, "")
+            elif fold == "sum" and not value.dtype.floating:
+                value = self.cast(value, value.dtype.computed, span, "")
             folded = self.reduced(fold, value, axis, span, inner)
         rank = len(value.shape)
         if keep or rank == 1:

@@ -10,7 +10,7 @@ from typing import Any
 
 from tidegate.errors import BadCall, DtypeMismatch, ShapeMismatch, Span, UnsupportedSyntax
 from tidegate.ir import hir
-from tidegate.ir.dtypes import BF16, BOOL, F16, F32, DType
+from tidegate.ir.dtypes import BOOL, F32, DType
 from tidegate.ir.elementwise import OPERATIONS, number_problem
 from tidegate.lang.scope import Scope, TileIndex
 from tidegate.lang.source import Source, whole
@@ -99,8 +99,8 @@ class Elementwise:
         """The dtype that the operands are computed in."""
         dtypes = {v.dtype for v in values if isinstance(v, hir.Value)} or {F32}
         names = " and ".join(sorted(d.name for d in dtypes))
-        if dtypes == {F16, BF16}:
-            raise DtypeMismatch(span, what=f"{op} of f16 and bf16", advice="cast one operand with .astype")
+        if len({d for d in dtypes if d.floating} - {F32}) > 1:
+            raise DtypeMismatch(span, what=f"{op} of {names}", advice="cast one operand with .astype")
         kinds = {d.kind for d in dtypes}
         if len(kinds) > 1 or not kinds <= OPERATIONS[op].takes:
             if "mask" in kinds and op not in BITS:
@@ -108,6 +108,8 @@ class Elementwise:
                 raise DtypeMismatch(span, what=f"{op} of a mask", advice=advice)
             advice = FRACTIONS if len(kinds) > 1 else BITS.get(op, FRACTIONS)
             raise DtypeMismatch(span, what=f"{op} of {names}", advice=advice)
+        if kinds == {"integer"} and len(dtypes) > 1:
+            raise DtypeMismatch(span, what=f"{op} of {names}", advice="cast one operand with .astype")
         dtype = F32 if F32 in dtypes else next(iter(dtypes))
         for number in values:
             if not isinstance(number, hir.Value):

@@ -17,8 +17,9 @@ from tidegate.errors import (
     WrongDirection,
 )
 from tidegate.ir import hir
-from tidegate.ir.dtypes import BOOL, DTYPES, F32, I32, DType
+from tidegate.ir.dtypes import BOOL, DTYPES, I32, DType
 from tidegate.ir.elementwise import OPERATIONS
+from tidegate.ir.products import accumulator_of
 from tidegate.lang import surface
 from tidegate.lang.derived import FOLDS, Derived
 from tidegate.lang.elementwise import COMPARISONS, OPERATORS, describe
@@ -270,17 +271,17 @@ class Expressions(Windows, Derived):
             raise DtypeMismatch(
                 span, what=f"tg.dot of {a.name} {a.dtype} and {b.name} {b.dtype}", advice="cast one with .astype"
             )
-        shape = (a.shape[0], b.shape[1])
+        shape, sums = (a.shape[0], b.shape[1]), accumulator_of(a.dtype)
         if c is None:
-            c = self.scope.value("", F32, shape)
+            c = self.scope.value("", sums, shape)
             self.scope.ops.append(hir.Fill(c, 0.0, span))
-        if c.shape != shape or c.dtype != F32:
+        if c.shape != shape or c.dtype != sums:
             raise ShapeMismatch(
                 span,
-                what=f"the accumulator {c.name} is {c.dtype} {c.shape}, the product f32 {shape}",
-                advice=f'start it with tg.zeros({shape}, "f32")',
+                what=f"the accumulator {c.name} is {c.dtype} {c.shape}, the product {sums} {shape}",
+                advice=f'start it with tg.zeros({shape}, "{sums}")',
             )
-        result = self.scope.value(name, F32, shape)
+        result = self.scope.value(name, sums, shape)
         self.scope.ops.append(hir.Dot(result, a, b, c, by, span))
         return result
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,6 @@ from tidegate.errors import (
     BadLoop,
     BadSignature,
     DtypeMismatch,
-    NeverWritten,
     NotCarried,
     OverlappingWrites,
     ShapeMismatch,
@@ -22,11 +21,12 @@ from tidegate.errors import (
     WrongDirection,
 )
 from tidegate.ir import hir
-from tidegate.ir.dtypes import DTYPES, F32, I32, MEMORY_DTYPES
-from tidegate.ir.expr import Expr, Int, Sym, add, cdiv, factor, mul, symbols
+from tidegate.ir.dtypes import DTYPES, F32, I32
+from tidegate.ir.expr import Expr, Int, Sym, add, cdiv, factor, mul
 from tidegate.lang import surface
 from tidegate.lang.elementwise import OPERATORS
 from tidegate.lang.expressions import Expressions
+from tidegate.lang.outputs import check_outputs
 from tidegate.lang.scope import Gone, Scope, TileIndex
 from tidegate.lang.source import RESERVED, Signature, Source, is_name, whole
 
@@ -63,7 +63,7 @@ def parse(
         body=without_dead_ops(body),
         span=source.span(source.tree),
     )
-    _check_outputs(program)
+    check_outputs(program)
     return program
 
 
@@ -106,10 +106,9 @@ def _dimensions(signature: Signature) -> tuple[str, ...]:
 def _tensors(source: Source, signature: Signature, sizes: Mapping[str, int]) -> tuple[hir.Tensor, ...]:
     out = []
     for name, kind, span in signature.tensors:
-        held = [d.name for d in MEMORY_DTYPES]
-        if kind.dtype not in held:
+        if kind.dtype not in DTYPES:
             raise DtypeMismatch(
-                span, what=f"{kind.dtype!r} of {name} is no dtype of tensors", advice=f"use one of {', '.join(held)}"
+                span, what=f"{kind.dtype!r} of {name} is no dtype of tensors", advice=f"use one of {', '.join(DTYPES)}"
             )
         bad = [s for s in kind.shape if isinstance(s, int) and (isinstance(s, bool) or not 0 < s < 2**31)]
         if bad:
@@ -532,65 +531,3 @@ def _prune(body: tuple[hir.Op | hir.Loop, ...], used: set[int]) -> tuple[hir.Op 
         elif (result := hir.result(node)) is None or result.id in used:
             out.append(node)
     return tuple(out)
-
-
-Access = hir.Load | hir.Store | hir.AtomicAdd
-
-
-def _check_outputs(program: hir.Program) -> None:
-    """Every output is written, and no CTA touches what another one writes."""
-    accesses = [n for n in hir.walk(program.body) if isinstance(n, Access) and program.tensor(n.window.tensor).output]
-    for tensor in program.tensors:
-        mine = [a for a in accesses if a.window.tensor == tensor.name]
-        if tensor.output and all(isinstance(a, hir.Load) for a in mine):
-            raise NeverWritten(tensor.span, tensor=tensor.name, kind="tg.InOut" if tensor.input else "tg.Out")
-        added = [a for a in mine if isinstance(a, hir.AtomicAdd)]
-        for other in mine if added else ():
-            if not isinstance(other, hir.AtomicAdd):
-                how = "read" if isinstance(other, hir.Load) else "written"
-                raise OverlappingWrites(
-                    other.span,
-                    [(added[0].span, "the addition")],
-                    what=f"{tensor.name} is {how} here and added to by tg.atomic_add, maybe by another CTA meanwhile",
-                    advice="use two tensors, or two kernels",
-                )
-    ordered = [a for a in accesses if not isinstance(a, hir.AtomicAdd)]
-    _same_axes(program, ordered)
-    for access in ordered:
-        _own_window(program, access)
-
-
-def _own_window(program: hir.Program, access: Access) -> None:
-    """The window's place follows from the grid indices."""
-    window = access.window
-    indices = {a.index if a.at is None else str(a.at) for a in window.axes}
-    for axis in program.grid:
-        alone = isinstance(axis.extent, Int) and axis.extent.value <= axis.size
-        if axis.index not in indices and not alone:
-            computed = any(a.index is None and axis.index in symbols(a.origin) for a in window.axes)
-            how = "only computes with the grid index {0}, so CTAs that differ in it may collide"
-            how = how if computed else "does not depend on the grid index {0}, so CTAs that differ in it collide"
-            done = "read" if isinstance(access, hir.Load) else "written"
-            raise OverlappingWrites(
-                access.span,
-                what=f"the window {done} {'of' if done == 'read' else 'to'} {window.tensor} {how.format(axis.index)}",
-                advice=f"index {window.tensor} with {axis.index}, or turn that grid axis into a loop inside the kernel",
-            )
-
-
-def _same_axes(program: hir.Program, accesses: Sequence[Access]) -> None:
-    """All windows of an output put each grid index on the same axis: else one CTA writes what another does."""
-    grid = {a.index for a in program.grid}
-    first: dict[str, Access] = {}
-    for access in accesses:
-        other = first.setdefault(access.window.tensor, access)
-        for mine, theirs in zip(access.window.axes, other.window.axes, strict=True):
-            one, two = (a.index if a.at is None else str(a.at) for a in (mine, theirs))
-            if one != two and {one, two} & grid:
-                index = one if one in grid else two
-                raise OverlappingWrites(
-                    access.span,
-                    [(other.span, "the other window")],
-                    what=f"two windows of {access.window.tensor} have the grid index {index} in different places",
-                    advice="index every window of an output with the same grid indices",
-                )

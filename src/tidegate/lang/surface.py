@@ -114,7 +114,7 @@ def atomic_add(window: Any, tile: Any) -> None:
 
 
 def dot(a: Any, b: Any, c: Any = None, *, by: Any = None) -> Any:
-    """``a @ b + c`` for a [M, K], b [K, N], c [M, N]; accumulated and returned in f32 (c's dtype)."""
+    """``a @ b + c`` for a [M, K], b [K, N], c [M, N]; accumulated and returned in c's dtype: f32, or i32 for i8."""
     _kernel_only("dot")
 
 

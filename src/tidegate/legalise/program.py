@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from math import gcd
 
-from tidegate.errors import BadSchedule, CopyAlignment, NoInstruction, OverlappingWrites, Span
+from tidegate.errors import BadSchedule, CopyAlignment, OverlappingWrites, Span
 from tidegate.ir import hir, legal, tir
-from tidegate.ir.dtypes import F32, I32, MEMORY_DTYPES
-from tidegate.ir.expr import Int, Sym, cdiv, mul
+from tidegate.ir.dtypes import F32
+from tidegate.ir.expr import Int, cdiv
 from tidegate.ir.layout import Coord, Layout
+from tidegate.ir.products import Product
 from tidegate.ir.registers import renamed
 from tidegate.legalise.build import Builder, coalesce
 from tidegate.legalise.classes import (
@@ -21,7 +22,7 @@ from tidegate.legalise.classes import (
     staged_views,
     store_view_layout,
 )
-from tidegate.legalise.gathers import Gather, Indices, rows_layout
+from tidegate.legalise.gathers import Gathering, Indices, owner
 from tidegate.legalise.layouts import (
     SharedAccess,
     blocked,
@@ -32,9 +33,6 @@ from tidegate.legalise.layouts import (
 from tidegate.legalise.schedule import check_dot, check_sizes, mechanism
 from tidegate.legalise.tensors import WIDEST, Tensors
 from tidegate.target.target import Target
-
-K_STEP = 16
-"""k extent of one product instruction."""
 
 
 def legalise(program: hir.Program, target: Target, pointer_align: int = WIDEST) -> legal.LegalProgram:
@@ -54,13 +52,21 @@ class _Place:
     origin: Coord
 
 
-def owner(layout: Layout) -> Layout:
-    """The layout in which only the first holder of each element holds it."""
-    return replace(layout, replicated=False) if layout.free_mask else layout
+@dataclass(frozen=True)
+class Operand:
+    """One side of a product: its tile, the axis along k, and the layout of its fragments of one k step."""
+
+    value: hir.Value
+    depth: int
+    layout: Layout
+    hint: str
+
+    def origin(self, k: int) -> tuple[int, int]:
+        return (k, 0) if self.depth == 0 else (0, k)
 
 
 @dataclass
-class _Legaliser:
+class _Legaliser(Gathering):
     """One legalisation: where every tile lives so far, and the steps built."""
 
     program: hir.Program
@@ -72,6 +78,7 @@ class _Legaliser:
     converted: dict[tuple[int, Layout], str] = field(default_factory=dict)
     scratched: dict[int, _Place] = field(default_factory=dict)
     stored: dict[str, tuple[Layout, Coord, Span]] = field(default_factory=dict)
+    products: dict[int, Product] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         program = self.program
@@ -84,7 +91,7 @@ class _Legaliser:
         program = self.program
         for node in hir.walk(program.body):
             if isinstance(node, hir.Dot):
-                check_dot(node)
+                self.products[node.result.id] = check_dot(node, self.target)
         self.indices = Indices(program)
         self.mechanisms = {n.result.id: self.mechanism(n) for n in hir.walk(program.body) if isinstance(n, hir.Load)}
         in_shared = {value for value, how in self.mechanisms.items() if how != "registers"}
@@ -121,12 +128,6 @@ class _Legaliser:
                 self.op(node, loop)
             if made is not None:
                 self.wanted_copies(node, made)
-
-    def wanted_copies(self, node: hir.Op, made: hir.Value) -> None:
-        """Makes a value in the layouts in which gathers want it."""
-        for layout in self.indices.wanted.get(made.id, ()):
-            if made.id in self.indices.idle or self.build.register_layout(self.registers[made.id]) != layout:
-                self.converted[made.id, layout] = self.remade(node, layout, None, None)
 
     def op(self, node: hir.Op, loop: str | None) -> None:
         match node:
@@ -219,13 +220,6 @@ class _Legaliser:
 
     def to_scratch(self, value: hir.Value, register: str, span: Span) -> _Place:
         """Writes a register tile to a scratch ring of one slot."""
-        if value.dtype not in MEMORY_DTYPES:
-            raise NoInstruction(
-                span,
-                what=f"{value.name} ({value.dtype}) is needed by other threads than hold it, and shared memory holds "
-                "no masks yet",
-                advice="compute it again where it is used, or cast it to i32 first",
-            )
         register = self.owned(tir.Name(register), value, span)
         layout = self.build.register_layout(register)
         ring = self.build.ring(f"{value.name}_s", value.dtype, value.shape, 1, None, False, span)
@@ -245,12 +239,14 @@ class _Legaliser:
         base, transposed, origin = self.views[value.id]
         return _Place(self.staged[base], transposed, origin)
 
-    def read(self, place: _Place, value: hir.Value, layout: Layout, span: Span) -> tir.Name:
+    def read(
+        self, place: _Place, value: hir.Value, layout: Layout, span: Span, suffix: str = "r", hint: str = "tile"
+    ) -> tir.Name:
         """ld.shared into a new register tile."""
         axis = 0 if place.transposed else layout.rank - 1
         bytes_ = gcd(contiguous_run(layout, axis) * value.dtype.size, self.whole_pieces(place))
         self.build.touch(place.ring, SharedAccess(layout, place.transposed, bytes_))
-        register = self.build.register(f"{value.name}_r", value.dtype, layout)
+        register = self.build.register(f"{value.name}_{suffix}", value.dtype, layout, hint)
         slot = tir.Slot(tir.Name(place.ring), None, place.origin, place.transposed)
         self.build.step(f"ld_{register}", tir.LdShared(register, slot, bytes_), span)
         return register
@@ -327,56 +323,6 @@ class _Legaliser:
             )
         return blocked(shape, self.program.warps, len(shape) - 1, need // size), need
 
-    # -------------------------------------------------------------------------------------- rows of gathers
-
-    def gather_place(self, node: Gather) -> tuple[Layout, str | None]:
-        """The layout of a gather's tile, and the loop whose fills it is part of."""
-        if isinstance(node, hir.AtomicAdd):
-            return owner(self.added_layout(node.value)), None
-        if self.mechanisms[node.result.id] == "registers":
-            home = self.shared_registers.get(node.result.id, node.result.id)
-            return self.layouts[home], None
-        return self.copy(node)[0], next(iter(self.indices.homes[node.result.id][-1:]), None)
-
-    def rows(self, node: Gather, tile: Layout, loop: str | None, ring: str | None) -> tir.Name | None:
-        """The register with the rows that each thread needs for ``tile``; None: the window is not gathered."""
-        rows = node.window.rows
-        if rows is None:
-            return None
-        layout = rows_layout(node.window, tile)
-        if ring is None or not self.indices.made_in(rows, loop):
-            return self.operand(rows, layout, node.span)
-        obstacle = self.indices.obstacle(rows, loop)
-        if obstacle is None:
-            return self.filled(rows, layout, loop, ring, node.span)
-        assert isinstance(node, hir.Load)  # what fills a ring
-        if node.stages == 1:
-            return self.operand(rows, layout, node.span)
-        raise BadSchedule(
-            node.span,
-            what=f"{node.result.name} is copied ahead of its trip, and its rows depend on {obstacle.name}, which is "
-            "not known then",
-            advice="drop stages=, or make the rows of loads, positions and elementwise operations",
-        )
-
-    def filled(self, value: hir.Value, layout: Layout, loop: str | None, ring: str, span: Span) -> tir.Name:
-        """A part of the rows of a gather, computed where its ring is filled, for the trip that is filled."""
-        if not self.indices.made_in(value, loop):
-            return self.operand(value, layout, span)
-        return self.remade(self.indices.makers[value.id], layout, loop, ring)
-
-    def remade(self, node: hir.Op, layout: Layout, loop: str | None, ring: str | None) -> tir.Name:
-        """What an op makes, once more in a layout."""
-        value = hir.result(node)
-        assert value is not None  # only ops with results are done again
-        args = [
-            self.operand(v, layout, node.span) if ring is None else self.filled(v, layout, loop, ring, node.span)
-            for v in hir.operands(node)
-        ]
-        out = self.build.register(value.name, value.dtype, layout, "rows")
-        self.compute(node, out, args, fills=ring)
-        return out
-
     def store(self, node: hir.Store) -> None:
         value, size = node.value, node.value.dtype.size
         align = self.tensors.reach(node.window)
@@ -432,36 +378,6 @@ class _Legaliser:
             self.move(tir.Name(self.converted[key]), register, span)
         return tir.Name(self.converted[key])
 
-    def compute(
-        self,
-        node: hir.Op,
-        out: tir.Name,
-        args: list[tir.Name],
-        rows: tir.Name | None = None,
-        fills: str | None = None,
-    ) -> None:
-        """The step of an op that makes registers out of registers ``args`` of the same layout."""
-        match node:
-            case hir.Load():
-                layout = self.build.register_layout(out)
-                bytes_ = min(contiguous_run(layout, layout.rank - 1) * node.result.dtype.size, WIDEST)
-                window = self.tensors.window(node.window, rows)
-                load = tir.LdGlobal(out, window, min(bytes_, self.tensors.reach(node.window)))
-                self.build.step(f"ldg_{out}", load, node.span, fills)
-            case hir.Fill():
-                self.build.step(f"fill_{out}", tir.Fill(out, node.number), node.span, fills)
-            case hir.Positions():
-                origin = mul(Sym(node.index), node.result.shape[0]) if node.index else Int(0)
-                self.build.step(f"positions_{out}", tir.Positions(out, origin), node.span, fills)
-            case hir.Map():
-                left = iter(args)
-                operands = tuple(next(left) if isinstance(a, hir.Value) else a for a in node.args)
-                self.build.step(f"{node.op}_{out}", tir.Map(out, tir.Name(node.op), operands), node.span, fills)
-            case hir.Cast():
-                self.build.step(f"cast_{out}", tir.Cast(out, args[0]), node.span, fills)
-            case _:
-                raise TypeError(f"{type(node).__name__} is no op on registers of one layout")
-
     def transpose(self, node: hir.Transpose) -> None:
         wanted = self.layouts[node.result.id]
         source = self.operand(node.source, wanted.transposed(), node.span)
@@ -490,11 +406,11 @@ class _Legaliser:
 
     def reduce(self, node: hir.Reduce) -> None:
         """Folds within each warp; where several warps share the axis they exchange their parts through shared memory
-        and every thread folds them again. In f32, rounded once; integers and masks in 32 bits."""
+        and every thread folds them again. In f32, rounded once; integers (also masks) in 32 or 64 bits."""
         value, axis, span = node.source, node.axis, node.span
         held = self.foldable(value)
         source = self.operand(value, held, span)
-        folded = F32 if value.dtype.floating else I32
+        folded = value.dtype.computed
         if value.dtype != folded:
             wide = self.build.register(f"{value.name}_wide", folded, held)
             self.build.step(f"cast_{wide}", tir.Cast(wide, source), span)
@@ -521,8 +437,7 @@ class _Legaliser:
 
     def fold(self, source: tir.Name, node: hir.Reduce, hint: str) -> tir.Name:
         layout = self.build.register_layout(source).reduced(node.axis)
-        dtype = F32 if node.source.dtype.floating else I32
-        out = self.build.register(f"{hint}_{node.fold}", dtype, layout, "folded")
+        out = self.build.register(f"{hint}_{node.fold}", node.source.dtype.computed, layout, "folded")
         self.build.step(f"{node.fold}_{out}", tir.Reduce(out, tir.Name(node.fold), source, node.axis), node.span)
         return out
 
@@ -542,38 +457,46 @@ class _Legaliser:
         start = self.operand(node.c, acc, node.span)
         out = self.result(node.result, acc)
         if self.build.register_layout(out) != acc:
-            self.registers[node.result.id] = out = self.build.register(node.result.name, F32, acc, "acc")
-        held = self.held_fragments(node.a, mma_operand_a(acc), depth)
-        a = None if held else self.shared_operand(node.a, node.span)
+            self.registers[node.result.id] = out = self.build.register(node.result.name, node.result.dtype, acc, "acc")
+        product = self.products[node.result.id]
+        left = Operand(node.a, 1, mma_operand_a(acc, product.per_word), "frag_a")
+        right = Operand(node.b, 0, mma_operand_b(acc, product.per_word), "frag_b")
+        a = None if self.held_fragments(left, depth) else self.shared_operand(node.a, node.span)
         b = self.shared_operand(node.b, node.span)
-        for k in range(0, depth, K_STEP):
-            if a is None:
-                left = self.slice(node.a, mma_operand_a(acc), (0, k), node.span)
-            else:
-                left = self.fragment(a, node.a, mma_operand_a(acc), (0, k), "frag_a", node.span)
-            right = self.fragment(b, node.b, mma_operand_b(acc), (k, 0), "frag_b", node.span)
-            mma = tir.Mma(tir.Name("m16n8k16"), out, left, right, start if k == 0 else out)
+        for k in range(0, depth, product.k):
+            one = self.slice(left, k, node.span) if a is None else self.fragment(a, left, k, node.span)
+            two = self.fragment(b, right, k, node.span)
+            if node.a.dtype == F32:
+                one, two = self.as_tf32(one, left, node.span), self.as_tf32(two, right, node.span)
+            mma = tir.Mma(tir.Name(product.name), out, one, two, start if k == 0 else out)
             self.build.step(f"mma_{out}", mma, node.span)
 
     def accumulator(self, rows: int, columns: int, rows_only: bool) -> Layout:
         return accumulator(rows, columns, self.program.warps, rows_only)
 
-    def held_fragments(self, value: hir.Value, fragment: Layout, depth: int) -> bool:
+    def held_fragments(self, side: Operand, depth: int) -> bool:
         """Does every thread hold, in registers, the fragments of this operand that it feeds to the tensor cores?"""
-        if value.id in self.views:
+        if side.value.id in self.views:
             return False
-        layout = self.build.register_layout(self.registers[value.id])
+        layout = self.build.register_layout(self.registers[side.value.id])
         try:
-            for k in range(0, depth, K_STEP):
-                renamed(fragment, layout, (0, 1), (0, k))
+            for k in range(0, depth, side.layout.shape[side.depth]):
+                renamed(side.layout, layout, (0, 1), side.origin(k))
         except ValueError:
             return False
         return True
 
-    def slice(self, value: hir.Value, fragment: Layout, origin: tuple[int, int], span: Span) -> tir.Name:
+    def slice(self, side: Operand, k: int, span: Span) -> tir.Name:
         """A fragment out of registers."""
-        register = self.build.register(f"{value.name}_f", value.dtype, fragment, "frag_a")
-        self.build.step(f"slice_{register}", tir.Slice(register, tir.Name(self.registers[value.id]), origin), span)
+        value = side.value
+        register = self.build.register(f"{value.name}_f", value.dtype, side.layout, side.hint)
+        part = tir.Slice(register, tir.Name(self.registers[value.id]), side.origin(k))
+        self.build.step(f"slice_{register}", part, span)
+        return register
+
+    def as_tf32(self, fragment: tir.Name, side: Operand, span: Span) -> tir.Name:
+        register = self.build.register(f"{side.value.name}_tf32", F32, side.layout, side.hint)
+        self.build.step(f"tf32_{register}", tir.Map(register, tir.Name("tf32"), (fragment,)), span)
         return register
 
     def shared_operand(self, value: hir.Value, span: Span) -> _Place:
@@ -582,17 +505,16 @@ class _Legaliser:
             return self.staged_place(value)
         return self.to_scratch(value, self.registers[value.id], span)
 
-    def fragment(
-        self, place: _Place, value: hir.Value, layout: Layout, origin: tuple[int, int], hint: str, span: Span
-    ) -> tir.Name:
-        """One k step of an operand: by ldmatrix, or piece by piece where a part does not begin at 16 bytes."""
-        step = origin[::-1] if place.transposed else origin
-        place = replace(place, origin=tuple(o + s for o, s in zip(place.origin, step, strict=True)))
-        self.build.layout(layout, hint)
-        if self.whole_pieces(place) < WIDEST:
-            return self.read(place, value, layout, span)
-        self.build.touch(place.ring, SharedAccess(layout, place.transposed, WIDEST, blocks=True))
-        register = self.build.register(f"{value.name}_f", value.dtype, layout, hint)
+    def fragment(self, place: _Place, side: Operand, k: int, span: Span) -> tir.Name:
+        """One k step of an operand: by ldmatrix where it can make words of its elements and the part begins at 16
+        bytes, else one by one."""
+        origin = side.origin(k)[::-1] if place.transposed else side.origin(k)
+        place = replace(place, origin=tuple(o + s for o, s in zip(place.origin, origin, strict=True)))
+        words = side.value.dtype.size == 2 or (0 if place.transposed else 1) == side.depth
+        if not words or self.whole_pieces(place) < WIDEST:
+            return self.read(place, side.value, side.layout, span, "f", side.hint)
+        self.build.touch(place.ring, SharedAccess(side.layout, place.transposed, WIDEST, blocks=True))
+        register = self.build.register(f"{side.value.name}_f", side.value.dtype, side.layout, side.hint)
         slot = tir.Slot(tir.Name(place.ring), None, place.origin, place.transposed)
         self.build.step(f"ldm_{register}", tir.LdMatrix(register, slot), span)
         return register

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from tidegate.errors import BadSchedule, NoInstruction, OverCapacity
 from tidegate.ir import hir, legal
-from tidegate.ir.dtypes import BF16, F16
+from tidegate.ir.dtypes import F32
 from tidegate.ir.layout import Layout
+from tidegate.ir.products import FLOAT8, PRODUCTS, M, N, Product, product_of
 from tidegate.legalise.build import Builder
 from tidegate.target.target import Target
 
@@ -72,8 +73,8 @@ def read_in_parts(program: hir.Program, value: hir.Value) -> bool:
     return any(isinstance(node, hir.Part) and node.source.id == value.id for node in hir.walk(program.body))
 
 
-def check_dot(node: hir.Dot) -> None:
-    """Refuses products that mma.sync does not compute; raises BadSchedule or NoInstruction."""
+def check_dot(node: hir.Dot, target: Target) -> Product:
+    """The product instruction; refuses what mma.sync does not compute. Raises BadSchedule or NoInstruction."""
     if node.by is not None and node.by.name != "mma":
         later = node.by.name == "wgmma"
         reason = "plans with this instruction cannot be made yet" if later else "it computes no product"
@@ -82,24 +83,41 @@ def check_dot(node: hir.Dot) -> None:
             what=f"tg.dot by {node.by}: {reason}",
             advice="use by=cuda.mma()",
         )
-    if node.a.dtype not in (F16, BF16):
+    product = product_of(node.a.dtype)
+    tf32 = node.by is not None and "tf32" in dict(node.by.options)
+    if product is None or (node.a.dtype == F32 and not tf32):
+        kinds = ", ".join(str(d) for p in PRODUCTS.values() for d in p.operands if d != F32)
+        advice = f'cast the operands: x.astype("{"i8" if node.a.dtype.integer else "bf16"}")'
         raise NoInstruction(
             node.span,
-            what=f"mma.sync m16n8k16 multiplies f16 or bf16 tiles, {node.a.name} is {node.a.dtype}",
-            advice='cast the operands: x.astype("bf16")',
+            what=f"mma.sync multiplies tiles of {kinds}; {node.a.name} is {node.a.dtype}",
+            advice=advice + (", or let them be rounded to tf32: by=cuda.mma(tf32=True)" if product else ""),
+        )
+    if tf32 and node.a.dtype != F32:
+        raise BadSchedule(
+            node.span,
+            what=f"tf32=True rounds f32 operands, {node.a.name} is {node.a.dtype}",
+            advice="drop tf32=",
+        )
+    if node.a.dtype in FLOAT8 and not target.fact("float8_mma"):
+        raise NoInstruction(
+            node.span,
+            what=f"mma.sync multiplies {node.a.dtype} on sm_89 and later, the target is {target.name}",
+            advice='cast the operands: x.astype("f16")',
         )
     (rows, depth), columns = node.a.shape, node.b.shape[1]
     wrong = [
         f"{name}={size} is no multiple of {unit} (use {-(-size // unit) * unit})"
-        for name, size, unit in (("M", rows, 16), ("N", columns, 8), ("K", depth, 16))
+        for name, size, unit in (("M", rows, M), ("N", columns, N), ("K", depth, product.k))
         if size % unit
     ]
     if wrong:
         raise NoInstruction(
             node.span,
-            what=f"mma.sync m16n8k16 on [{rows}, {depth}] @ [{depth}, {columns}]",
+            what=f"mma.sync {product.name} on [{rows}, {depth}] @ [{depth}, {columns}]",
             advice="; ".join(wrong),
         )
+    return product
 
 
 def check_sizes(program: hir.Program, target: Target, build: Builder) -> None:

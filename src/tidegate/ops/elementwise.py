@@ -10,17 +10,19 @@ from typing import Any
 import numpy as np
 
 from tidegate.ir.elementwise import COMPARISONS
+from tidegate.ops.convert import tf32
 
 Arrays = Sequence[Any]
 
-UNKNOWN = 2.0**32
+UNKNOWN = 2.0**64
 """Error of an integer whose bits an error of an operand may change in any way: it exceeds every difference of two."""
 
 
 @dataclass(frozen=True)
 class Elementwise:
-    """``numpy`` computes on float32 arrays, and on int32 arrays for integers and masks. ``error`` bounds the absolute
-    error of the result before rounding, given float64 values of the operands and bounds on their absolute errors.
+    """``numpy`` computes on float32 arrays, and on int32 (for i64, int64) arrays for integers and masks. ``error``
+    bounds the absolute error of the result before rounding, given float64 values of the operands and bounds on their
+    absolute errors.
     ``ulps``: how far two correct implementations may differ for equal operands, in units of the last place of f32 (0:
     rounded correctly everywhere). The meaning here is off by less than 1, the CUDA functions by at most 2, sinf and
     cosf over the full range of f32 (CUDA C++ Programming Guide, "Mathematical Functions", single precision, without
@@ -125,6 +127,10 @@ def _chosen(v: Arrays, e: Arrays) -> Any:
     return np.where(e[0] > 0, np.maximum(e[1], e[2]) + np.abs(v[1] - v[2]), np.where(v[0] != 0, e[1], e[2]))
 
 
+def _rounded_apart(v: Arrays, e: Arrays) -> Any:
+    return np.where(e[0] > 0, e[0] + 2.0**-10 * (np.abs(v[0]) + e[0]), 0.0)
+
+
 def _bits(_: Arrays, e: Arrays) -> Any:
     return np.where(sum(e) > 0, UNKNOWN, 0.0)
 
@@ -168,5 +174,6 @@ ELEMENTWISE: dict[str, Elementwise] = {
     "cos": Elementwise(_wide(np.cos), _steepest(lambda _: 1.0), ulps=4),
     "tanh": Elementwise(_wide(np.tanh), _steepest(lambda _: 1.0), ulps=4),
     "erf": Elementwise(_wide(_erf), _steepest(lambda _: 2.0 / math.sqrt(math.pi)), ulps=4),
+    "tf32": Elementwise(tf32, _rounded_apart),
 }
 """The rows of tidegate.ir.elementwise.OPERATIONS."""

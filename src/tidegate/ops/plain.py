@@ -8,16 +8,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import permutations
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tidegate.errors import WrongArguments
 from tidegate.ir import hir
-from tidegate.ir.dtypes import F32
+from tidegate.ir.dtypes import F32, DType
 from tidegate.ir.elementwise import operand_dtype
 from tidegate.ir.expr import evaluate
+from tidegate.ir.products import FLOAT8
+from tidegate.ops.convert import constant, convert, product, tf32, widened
 from tidegate.ops.elementwise import ELEMENTWISE, UNKNOWN
+
+if TYPE_CHECKING:
+    from tidegate.target.target import Target
+
+FEWEST_FLOAT8_BITS = 13
+"""Bits of fraction that the sums of products of 8-bit floats keep on every target (the facts say it of each)."""
 
 
 def bind_sizes(program: hir.Program, arrays: Sequence[Any]) -> dict[str, int]:
@@ -89,24 +97,29 @@ def run(program: hir.Program, arrays: Sequence[Any]) -> None:
     _Machine(program, dict(zip((t.name for t in program.tensors), arrays, strict=True)), sizes).run()
 
 
-def rounding_bound(program: hir.Program, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Per output, the largest absolute difference that another order of sums can cause, elementwise.
+def rounding_bound(
+    program: hir.Program, arrays: Mapping[str, np.ndarray], target: Target | None = None
+) -> dict[str, np.ndarray]:
+    """Per output, the largest absolute difference that another order of sums can cause, elementwise, on ``target`` (on
+    any, if None).
 
     A running error analysis: every value carries a bound on its error. A sum of n products in f32 is off by at most
     n * 2**-24 * sum |a||b| (Higham, "Accuracy and Stability of Numerical Algorithms", section 3.1) on each side; n
-    atomic additions to one element likewise. ``arrays`` holds what tg.InOut parameters begin with.
+    atomic additions to one element likewise. Tensor cores that keep fewer bits of sums of 8-bit floats are off by as
+    much more. ``arrays`` holds what tg.InOut parameters begin with.
     """
     outputs = {
         t.name: arrays[t.name].copy() if t.input else np.zeros_like(arrays[t.name]) for t in program.tensors if t.output
     }
     named = {**arrays, **outputs}
-    machine = _Machine(program, named, bind_sizes(program, [named[t.name] for t in program.tensors]), bounds=True)
+    sizes = bind_sizes(program, [named[t.name] for t in program.tensors])
+    machine = _Machine(program, named, sizes, bounds=True, target=target)
     machine.run()
     return machine.errors
 
 
 WRAPPING = ("neg", "add", "sub", "mul")
-"""Operations whose results may need more than the 32 bits that integers keep."""
+"""Operations whose results may need more bits than integers have."""
 
 Place = tuple[np.ndarray, ...]
 """An index of an array by arrays, one per axis, as np.ix_ makes it."""
@@ -141,6 +154,7 @@ class _Machine:
     arrays: Mapping[str, np.ndarray]
     sizes: dict[str, int]
     bounds: bool = False
+    target: Target | None = None
     values: dict[int, np.ndarray] = field(default_factory=dict)
     error: dict[int, np.ndarray] = field(default_factory=dict)
     errors: dict[str, np.ndarray] = field(default_factory=dict)
@@ -198,7 +212,7 @@ class _Machine:
                 self.atomic_add(op, indices)
             case hir.Fill():
                 shape = op.result.shape
-                self.set(op.result, np.full(shape, op.number, op.result.dtype.numpy), self.no_error(shape))
+                self.set(op.result, np.full(shape, constant(op.number, op.result.dtype)), self.no_error(shape))
             case hir.Positions():
                 size = op.result.shape[0]
                 first = size * indices[op.index] if op.index else 0
@@ -208,8 +222,7 @@ class _Machine:
             case hir.Map():
                 self.map(op)
             case hir.Cast():
-                data, error = self.get(op.source)
-                self.rounded(op.result, data.astype(np.float32), error)
+                self.rounded(op.result, *self.get(op.source))
             case hir.Reduce():
                 self.reduce(op)
             case hir.Spread():
@@ -276,41 +289,61 @@ class _Machine:
             self.errors[op.window.tensor][inside] = error[part].reshape(shape)
 
     def dot(self, op: hir.Dot) -> None:
-        (a, ea), (b, eb), (c, ec) = self.get(op.a), self.get(op.b), self.get(op.c)
+        a, ea = self.multiplied(op.a, op)
+        b, eb = self.multiplied(op.b, op)
+        c, ec = self.get(op.c)
         with np.errstate(over="ignore", invalid="ignore"):
-            result = c + a.astype(np.float32) @ b.astype(np.float32)
+            result = convert(c + product(a, b, op.c.dtype), op.c.dtype)
         error = None
         if ea is not None and eb is not None and ec is not None:
             wide_a, wide_b = np.abs(a.astype(np.float64)), np.abs(b.astype(np.float64))
             sums = np.abs(c.astype(np.float64)) + wide_a @ wide_b
-            steps = (a.shape[1] + 1) * F32.epsilon
             error = ec + ea @ wide_b + wide_a @ eb + ea @ eb
-            error = error + steps * (sums + error)
+            if op.c.dtype == F32:
+                error = error + (a.shape[1] + 1) * self.unit(op.a.dtype) * (sums + error)
+            else:  # sums that may wrap around
+                error = wrapped(sums, error, result.dtype)
         self.set(op.result, result, error)
+
+    def multiplied(self, operand: hir.Value, op: hir.Dot) -> tuple[np.ndarray, np.ndarray | None]:
+        """An operand as the product takes it: f32 is rounded to tf32 where the author asks for it."""
+        data, error = self.get(operand)
+        if op.by is None or not dict(op.by.options).get("tf32"):
+            return data, error
+        if error is not None:
+            low, high = (tf32((data + e).astype(np.float32)).astype(np.float64) for e in (-error, error))
+            error = np.where(error > 0, high - low, 0.0)
+        return tf32(data), error
+
+    def unit(self, operand: DType) -> float:
+        """What a step of a sum of products may lose, relative to the sum."""
+        if operand not in FLOAT8:
+            return F32.epsilon
+        bits = FEWEST_FLOAT8_BITS if self.target is None else self.target.fact("float8_sum_bits")
+        return 2.0 ** (1 - bits)
 
     def map(self, op: hir.Map) -> None:
         row = ELEMENTWISE[op.op]
+        pairs = [self.get(a) if isinstance(a, hir.Value) else (a, np.float64(0)) for a in op.args]
         types = [a.dtype if isinstance(a, hir.Value) else None for a in op.args]
-        kind = operand_dtype(op.op, types, op.result.dtype).kind
-        number = np.float32 if kind == "float" else np.int32
-        pairs = [self.get(a) if isinstance(a, hir.Value) else (number(a), np.float64(0)) for a in op.args]
-        wide = [v if v.dtype == np.int32 else v.astype(np.float32) for v in (np.asarray(v) for v, _ in pairs)]
+        wide = widened([v for v, _ in pairs], types, op.result.dtype)
         error = None
         with np.errstate(all="ignore"):
             data = np.asarray(row.numpy(*wide))
             if self.bounds:
                 values, errors = [v.astype(np.float64) for v in wide], [np.asarray(e) for _, e in pairs]
                 error = np.broadcast_to(row.error(values, errors), data.shape)
-                error = error + row.ulps * unit(data)
-                if kind == "integer" and op.op in WRAPPING:
-                    error = wrapped(row.numpy(*values), error)
-                if op.result.dtype.floating:  # what differs before it is rounded may be rounded apart
+                if op.op in WRAPPING and operand_dtype(op.op, types, op.result.dtype).integer:
+                    error = wrapped(row.numpy(*values), error, data.dtype)
+                if op.result.dtype.floating:
+                    error = error + row.ulps * unit(data)
+                    # What differs before it is rounded may be rounded apart.
                     error = np.where(error > 0, error + unit(np.abs(data) + error), 0.0)
         self.rounded(op.result, data, error)
 
     def reduce(self, op: hir.Reduce) -> None:
         data, error = self.get(op.source)
-        wide = data.astype(np.float32 if op.result.dtype.floating else np.int32)
+        wide = data.astype(op.source.dtype.computed.numpy)
         with np.errstate(all="ignore"):
             result = FOLDS[op.fold].reduce(wide, axis=op.axis, keepdims=True, dtype=wide.dtype)
         if error is not None and op.fold == "sum":
@@ -320,27 +353,32 @@ class _Machine:
             if op.result.dtype.floating:
                 error = error + data.shape[op.axis] * F32.epsilon * sums
             else:
-                error = wrapped(exact.sum(axis=op.axis, keepdims=True), error)
+                error = wrapped(exact.sum(axis=op.axis, keepdims=True), error, wide.dtype)
         elif error is not None:
             error = error.max(axis=op.axis, keepdims=True)
         self.rounded(op.result, result, error)
 
     def rounded(self, result: hir.Value, data: np.ndarray, error: np.ndarray | None) -> None:
-        """Rounds f32 into the result's dtype. Rounding is monotone: what lies within the error comes to lie between the
-        rounded ends, so most errors far below the dtype's precision vanish."""
-        kind = result.dtype.numpy
-        with np.errstate(over="ignore", invalid="ignore"):
-            value = data.astype(kind)
-            if error is not None and result.dtype.floating and result.dtype != F32:
-                wide, nearest = data.astype(np.float64), value.astype(np.float64)
-                low, high = ((wide + e).astype(kind).astype(np.float64) for e in (-error, error))
-                error = np.where(low == high, 0.0, np.maximum(high - nearest, nearest - low))
+        """Converts into the result's dtype. Conversions of floats are monotone: what lies within the error comes to lie
+        between the converted ends, so most errors far below the dtype's precision vanish."""
+        dtype = result.dtype
+        value = convert(data, dtype)
+        if error is not None and dtype != F32:
+            wide, nearest = data.astype(np.float64), value.astype(np.float64)
+            with np.errstate(over="ignore", invalid="ignore"):
+                low, high = (convert(wide + e, dtype).astype(np.float64) for e in (-error, error))
+                found = np.where(low == high, 0.0, np.maximum(high - nearest, nearest - low))
+                if dtype.kind == "mask":  # not monotone at 0
+                    found = np.where((error > 0) & (np.abs(wide) <= error), 1.0, 0.0)
+                elif data.dtype.kind == "i" and data.dtype.itemsize > dtype.size:  # modulo 2**bits: no order at all
+                    found = np.where(error > 0, 2.0 ** (8 * dtype.size), 0.0)
+            error = found
         self.set(result, value, error)
 
 
-def wrapped(exact: np.ndarray, error: np.ndarray) -> np.ndarray:
-    """The error of an integer that keeps the low 32 bits of one that is off by ``error``."""
-    return np.where((error > 0) & (np.abs(exact) + error >= 2.0**31), UNKNOWN, error)
+def wrapped(exact: np.ndarray, error: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """The error of an integer of ``dtype`` that keeps the low bits of one that is off by ``error``."""
+    return np.where((error > 0) & (np.abs(exact) + error >= 2.0 ** (8 * dtype.itemsize - 1)), UNKNOWN, error)
 
 
 def unit(data: np.ndarray) -> np.ndarray:

@@ -60,15 +60,14 @@ def _tiles(e: Expr, name: str) -> Iterator[int]:
 
 
 def trial_arrays(kernel: tir.Kernel, sizes: Mapping[str, int], seed: int = 0) -> dict[str, np.ndarray]:
-    """Standard normal numbers, and where nothing is read NaN: what nobody writes shows."""
+    """Random arrays, and where nothing is read such in which what nobody writes shows."""
     import numpy as np
+
+    from tidegate.ops.samples import sample, unwritten
 
     rng = np.random.default_rng(seed)
     arrays = {}
     for param in kernel.params:
         shape = tuple(evaluate(e, sizes) for e in param.shape)
-        values = rng.standard_normal(shape, np.float32) if param.input else np.full(shape, np.nan, np.float32)
-        if not param.dtype.floating:
-            values = np.nan_to_num(values * 8)
-        arrays[str(param.name)] = values.astype(param.dtype.numpy)
+        arrays[str(param.name)] = sample(rng, shape, param.dtype) if param.input else unwritten(shape, param.dtype)
     return arrays

@@ -24,12 +24,10 @@ CELL_TYPES: dict[int, np.dtype[Any]] = {1: np.dtype(np.uint8), 2: np.dtype(np.ui
 
 
 def cell_bytes(kernel: tir.Kernel) -> int:
-    """The largest of 1, 2, 4 that divides every element size, buffer address and swizzle unit."""
+    """The largest of 1, 2, 4 that divides every element size in memory, buffer address and swizzle unit."""
     unit = 4
     for param in kernel.params:
         unit = gcd(unit, param.dtype.size)
-    for register in kernel.registers:
-        unit = gcd(unit, register.dtype.size)
     for b in kernel.buffers:
         unit = gcd(unit, b.dtype.size, b.offset, b.stride, 1 << b.swizzle.base if b.swizzle.bits else 4)
     return unit

@@ -9,9 +9,11 @@ import numpy as np
 
 from tidegate.errors import NotExecutable
 from tidegate.ir import tir
+from tidegate.ir.dtypes import DType
 from tidegate.ir.elementwise import OPERATIONS
 from tidegate.ir.layout import LANES, Coord, Layout, coordinates
 from tidegate.ir.registers import row_registers, source_registers
+from tidegate.ops.convert import constant, convert
 from tidegate.simulate.access import (
     CELL_TYPES,
     GlobalAccess,
@@ -181,13 +183,15 @@ class Cta:
         self.accumulators = Accumulators(clocks.warps)
         threads = program.kernel.threads
         kind = CELL_TYPES[program.cell]
-        self._cells: dict[str, np.ndarray] = {}
+        self._cells: dict[str, np.ndarray] = {}  # of those that cells make up: the others never meet memory
         self._values: dict[str, np.ndarray] = {}
         self._defined: dict[str, np.ndarray] = {}
         for name, register in program.registers.items():
-            width = program.layouts[name].registers * register.dtype.size // program.cell
-            self._cells[name] = np.full((threads, width), np.iinfo(kind).max, kind)
-            self._values[name] = self._cells[name].view(register.dtype.numpy)
+            size = register.dtype.size
+            filled = np.full((threads, program.layouts[name].registers * size), 0xFF, np.uint8)
+            if size % program.cell == 0:
+                self._cells[name] = filled.view(kind)
+            self._values[name] = filled.view(register.dtype.numpy)
             self._defined[name] = np.zeros(threads, bool)
 
     def execute(self, step: Step, threads: np.ndarray) -> None:
@@ -301,7 +305,8 @@ class Cta:
         self._define(stmt.d, stmt, threads, mmas[warp](a, b, c))
 
     def fill(self, step: Step, stmt: tir.Fill, threads: np.ndarray) -> None:
-        self._define(stmt.dst, stmt, self.program.holders(stmt.dst, step).of(threads), stmt.value)
+        value = constant(stmt.value, self.program.registers[stmt.dst].dtype)
+        self._define(stmt.dst, stmt, self.program.holders(stmt.dst, step).of(threads), value)
 
     def positions(self, step: Step, stmt: tir.Positions, threads: np.ndarray) -> None:
         threads = self.program.holders(stmt.dst, step).of(threads)
@@ -316,19 +321,22 @@ class Cta:
             )
         threads = self.program.holders(stmt.dst, step).of(threads)
         args: list[np.ndarray | float] = []
+        types: list[DType | None] = []
         for arg in stmt.args:
             if isinstance(arg, str):
                 self.use(arg, stmt, threads)
                 args.append(self._values[arg][threads])
+                types.append(self.program.registers[arg].dtype)
             else:
                 args.append(arg)
-        types = [self.program.registers[a].dtype if isinstance(a, str) else None for a in stmt.args]
+                types.append(None)
         self._define(stmt.dst, stmt, threads, apply(stmt.op, args, types, self.program.registers[stmt.dst].dtype))
 
     def cast(self, step: Step, stmt: tir.Cast, threads: np.ndarray) -> None:
         threads = self.program.holders(stmt.dst, step).of(threads)
         self.use(stmt.src, stmt, threads)
-        self._define(stmt.dst, stmt, threads, self._values[stmt.src][threads].astype(self._values[stmt.dst].dtype))
+        dtype = self.program.registers[stmt.dst].dtype
+        self._define(stmt.dst, stmt, threads, convert(self._values[stmt.src][threads], dtype))
 
     def move(self, step: Step, stmt: tir.Move | tir.Slice | tir.Spread, threads: np.ndarray) -> None:
         threads = self.program.holders(stmt.dst, step).of(threads)
