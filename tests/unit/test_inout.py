@@ -252,7 +252,7 @@ REST = "\n    o[m, :] = t\n    y[m, :] += t\n    h[m, :] = t.astype('f16')\n"
 REFUSED = {
     "TG204 an update reads it": "o[m, :] += t" + REST,
     "TG204 x is a tg.Tensor": "x[m, :] += t" + REST,
-    "TG101 the operator in": "y[m, :] **= 2" + REST,
+    "TG101 the operator in": "y[m, :] @= t" + REST,
     "TG205 is read here and added to": "tg.atomic_add(y[m, :], t)\n    o[m, :] = tg.load(y[m, :])" + REST,
     "TG205 the window read of y does not depend on": "y[0:8, :] = tg.load(y[0:8, :])\n"
     "    o[m, :] = t\n    h[m, :] = t.astype('f16')",

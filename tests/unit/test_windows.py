@@ -93,6 +93,26 @@ def middle(index: tg.Tensor["M", "i32"], x: tg.Tensor[3, "R", "D", "f32"], y: tg
             y[m, h, :] = tg.where(rows[:, None] > 2, t, 1.0)
 
 
+@tg.kernel(warps=2)
+def exchanged(x: tg.Tensor["M", 16, "f32"], table: tg.Tensor["R", 64, "f32"], y: tg.Out["M", 64, "f32"]):
+    """Rows that are no loads: other threads hold them, or the trip before has made them."""
+    for m in tg.grid(tg.tiles("M", 16)):
+        rows = tg.load(x[m, :]).argmax(axis=1)
+        total = tg.load(table[rows, :])
+        for _ in tg.range(2):
+            rows = rows + 1
+            total += tg.load(table[rows, :], to="shared")
+        y[m, :] = total
+
+
+def test_rows_may_be_results_of_any_kind() -> None:
+    x, table = numbers(20, 16), numbers(17, 64)
+    (y,) = agrees(exchanged, x, table, np.full((20, 64), np.nan, "f4"), multiples={"M": 4, "R": 1})
+    best = x.argmax(axis=1).astype("i4")
+    wanted = taken(table, best) + taken(table, best + 1) + taken(table, best + 2)
+    assert np.allclose(y, wanted, atol=1e-5)
+
+
 @pytest.mark.parametrize("count", [0, 8, 40])
 def test_rows_are_taken_and_rows_outside_are_zero(count: int) -> None:
     index, x = rows_for(count, most=20), numbers(20, 64)

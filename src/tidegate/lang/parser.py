@@ -260,11 +260,13 @@ class _Parser:
             )
         if type(node.op) not in OPERATORS:
             raise UnsupportedSyntax(
-                span, what=f"the operator in {ast.unparse(node)!r}", advice="use += -= *= /= on windows"
+                span,
+                what=f"the operator in {ast.unparse(node)!r}",
+                advice="use another operator: += -= *= /= //= %= &= |= ^= <<= >>=",
             )
         old = self.scope.value(tensor.name, tensor.dtype, window.shape)
         self.scope.ops.append(hir.Load(old, window, None, 1, None, span))
-        new = self.expressions.map(OPERATORS[type(node.op)], [old, self.expressions.parse(node.value)], span, "")
+        new = self.expressions.combine(OPERATORS[type(node.op)], [old, self.expressions.parse(node.value)], span, "")
         self.write(span, tensor, window, new, node.value)
 
     def writable(self, span: Span, tensor: hir.Tensor, window: hir.Window) -> None:
