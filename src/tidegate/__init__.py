@@ -5,6 +5,7 @@ from __future__ import annotations
 from tidegate.errors import TidegateError
 from tidegate.lang.kernel import Kernel, kernel
 from tidegate.lang.surface import (
+    InOut,
     Out,
     Tensor,
     abs,
@@ -13,6 +14,8 @@ from tidegate.lang.surface import (
     arange,
     argmax,
     argmin,
+    atomic_add,
+    begin,
     ceil,
     clip,
     cos,
@@ -62,6 +65,7 @@ from tidegate.lang.surface import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "InOut",
     "Kernel",
     "Out",
     "Tensor",
@@ -72,6 +76,8 @@ __all__ = [
     "arange",
     "argmax",
     "argmin",
+    "atomic_add",
+    "begin",
     "ceil",
     "clip",
     "cos",

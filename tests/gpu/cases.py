@@ -89,12 +89,25 @@ def cases() -> Iterator[Case]:
             causal = tuple((n, s) for n, s in sizes if n != "T")
             yield Case("attention_small", "attention_causal", causal, (("GROUP", 2), ("D", width), ("warps", warps)))
             yield Case("attention_small", "attention", sizes, (("GROUP", 2), ("D", width), ("warps", warps)))
+    for h, w in ((512, 1024), (33, 72), (1, 4), (0, 8)):
+        yield Case("stencil", "jacobi", (("H", h), ("W", w)))
+    for lines, blocks, rows in ((64, 4, 1000), (3, 1, 80), (5, 0, 8), (2, 7, 0)):
+        for plan in ("in_order", "multistage"):
+            yield Case("gather_rows", "bag", (("B", lines), ("N", blocks), ("R", rows)), (("plan", plan),))
+        yield Case("gather_rows", "bag_gradient", (("B", lines), ("N", blocks), ("R", rows)))
+    for blocks, tokens, n, k in ((8, 300, 256, 512), (3, 80, 136, 72), (1, 64, 64, 0), (2, 50, 72, 40)):
+        for stages in (1, 2, 4):
+            sizes = (("G", blocks), ("T", tokens), ("N", n), ("K", k))
+            yield Case("gather_rows", "expert", sizes, (("STAGES", stages),))
+    for rows, taps in ((1000, 4), (70, 1), (3, 5), (64, 0)):
+        for stages in (1, 2, 3):
+            yield Case("stencil", "causal_conv", (("T", rows), ("C", 136), ("K", taps)), (("STAGES", stages),))
     yield gemm("gemm_v2", 192, 96, 160, BM=96, BN=48, BK=32, STAGES=3, warps=4)
     yield gemm("gemm_v2", 192, 96, 160, BM=16, BN=8, BK=16, STAGES=5, warps=8)
 
 
 def inputs(program: Any, sizes: dict[str, int], seed: int = 0) -> dict[str, np.ndarray]:
-    """Random arrays by parameter name; in outputs an element that is left unwritten shows."""
+    """Random arrays by parameter name; in those that are only written an element that is left unwritten shows."""
     from tidegate.ir.expr import evaluate
     from tidegate.ops.samples import sample, unwritten
 
@@ -102,5 +115,5 @@ def inputs(program: Any, sizes: dict[str, int], seed: int = 0) -> dict[str, np.n
     out = {}
     for tensor in program.tensors:
         shape = tuple(evaluate(e, sizes) for e in tensor.shape)
-        out[tensor.name] = unwritten(shape, tensor.dtype) if tensor.output else sample(rng, shape, tensor.dtype)
+        out[tensor.name] = sample(rng, shape, tensor.dtype) if tensor.input else unwritten(shape, tensor.dtype)
     return out

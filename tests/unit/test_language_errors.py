@@ -78,8 +78,7 @@ INDICES = (
     "h, m, 0",
     "-1, m, :",
     "4, m, :",
-    "h + -1, m, :",
-    "h - 1, m, :",
+    "h * (0 - 2**31 - 1), m, :",
     "h // 0, m, :",
     "h % (h // 2), m, :",
     "m, m, :",
@@ -106,7 +105,6 @@ def heads(statement: str, used: str = "    d[h, m, :] = t\n") -> str:
 SOURCES: dict[str, list[str]] = {
     "TG101": [
         inside("if m > 8:\n    t = t * 2"),
-        inside("b[m, n] += t"),
         inside("x = t if m else -t"),
         inside("x = a[m, n]"),
         inside("x = t[0, 1]"),
@@ -207,11 +205,11 @@ SOURCES: dict[str, list[str]] = {
         inside("x = tg.load(a[n, m])"),
         inside("x = tg.load(a[m])"),
         inside("x = tg.load(a[m + 1, n])"),
-        inside("x = tg.load(a[0:16, n])"),
+        inside("x = tg.load(a[0:16:2, n])"),
         inside("x = tg.load(a[:, n])"),
         *(heads(f"x = tg.load(c[{index}])") for index in INDICES),
     ],
-    "TG204": [inside("x = tg.load(b[m, n])"), inside("a[m, n] = t")],
+    "TG204": [inside("x = tg.load(b[m, n])"), inside("a[m, n] = t"), inside("b[m, n] += t")],
     "TG205": [
         source(
             'for m, n in tg.grid(tg.tiles("M", B), tg.tiles("K", B)):\n    b[m] = tg.zeros(B)',

@@ -136,7 +136,7 @@ def test_every_instruction_has_its_own_first_word() -> None:
         (kernel_of("body {", "if 1 {"), 4, 6, "expected '}', found the end of the text"),
         (kernel_of("regster x f16 layout c"), 3, 0, "expected a declaration or 'body {', found 'regster'"),
         (kernel_of("register x f8 layout c"), 3, 11, f"expected one of the types {', '.join(DTYPES)}, found 'f8'"),
-        (kernel_of("param a f16 [M] inout align 2"), 3, 16, "expected 'in' or 'out', found 'inout'"),
+        (kernel_of("param a f16 [M] both align 2"), 3, 16, "expected 'in', 'out' or 'inout', found 'both'"),
         (kernel_of(RING + " 1"), 3, 47, "expected bits,base,shift of the swizzle"),
         (kernel_of(RING), 3, 46, "expected an integer, found the end of the line"),
     ],

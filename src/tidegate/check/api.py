@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -12,6 +12,7 @@ from tidegate.check.explore import Exhausted, Explorer, explorer
 from tidegate.check.machine import MODELLED, Machine
 from tidegate.check.participants import misplaced
 from tidegate.check.replay import TooMany, replay, small_sizes
+from tidegate.check.sites import Statements
 from tidegate.check.state import Fault
 from tidegate.check.stuck import deadlock
 from tidegate.check.verdict import Finding, Step, Verdict
@@ -203,6 +204,23 @@ def _place(kernel: tir.Kernel, values: Mapping[str, int], where: Mapping[str, in
 # ---------------------------------------------------------------------------------------------- global memory
 
 
+def _disorder(machine: Machine, sizes: Mapping[str, int], pairs: Sequence[Statements]) -> Iterator[str]:
+    """What keeps pairs of accesses to global memory, which different threads of a CTA may make, from being proved to be
+    ordered."""
+    if not pairs:
+        return
+    explored = explorer(Machine(machine.kernel, machine.catalogue.trust, pairs), sizes)
+    try:
+        for case in explored.cases():
+            explored.run(case)
+    except Fault as fault:
+        earlier = fault.state.last.get(fault.earlier) if fault.state is not None and fault.earlier is not None else None
+        what = "an earlier access" if earlier is None else print_stmt(earlier.stmt)
+        yield f"{what} is not shown to come before {print_stmt(fault.stmt) if fault.stmt else 'the end'}"
+    except (Undecided, Exhausted) as stop:
+        yield str(stop)
+
+
 def _global(machine: Machine, sizes: Mapping[str, int], scope: str) -> Verdict | None:
     """The verdict on global memory, None when all is well."""
     kernel = machine.kernel
@@ -210,7 +228,8 @@ def _global(machine: Machine, sizes: Mapping[str, int], scope: str) -> Verdict |
     found = windows.uses(kernel, reader)
     reasons = [
         *windows.unproved_bounds(kernel, reader, found),
-        *windows.unproved_writers(kernel, found),
+        *windows.unproved_owners(kernel, found),
+        *_disorder(machine, sizes, [(a.stmt, b.stmt) for a, b in windows.to_order(kernel, found)]),
     ]
     if not reasons:
         return None

@@ -145,10 +145,10 @@ def _uses(program: hir.Program) -> Iterator[tuple[Expr, int, int]]:
 
 
 def draw(compiled: Compiled, own: Any, sizes: Mapping[str, int], seed: int) -> dict[str, np.ndarray]:
-    """The input arrays: the file's own, or standard normal numbers."""
+    """The arrays that are read: the file's own, or standard normal numbers (small ones where they are whole)."""
     rng = np.random.default_rng(seed)
     given = _own(compiled, own, rng, dict(sizes)) if own is not None else {}
-    wanted = [t for t in compiled.program.tensors if not t.output]
+    wanted = [t for t in compiled.program.tensors if t.input]
     if extra := sorted(set(given) - {t.name for t in wanted}):
         raise _bad(compiled, f"inputs gives {extra[0]!r}", f"the inputs are {', '.join(t.name for t in wanted)}")
     for tensor in wanted:
@@ -198,10 +198,10 @@ def sizes_of(compiled: Compiled, inputs: Mapping[str, np.ndarray], sizes: Mappin
 
 
 def outputs(compiled: Compiled, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
-    """Output arrays in which what nobody writes shows."""
+    """Arrays that are only written, in which what nobody writes shows."""
     found = {}
     for tensor in compiled.program.tensors:
-        if tensor.output:
+        if not tensor.input:
             found[tensor.name] = unwritten(_shape(compiled, tensor, sizes), tensor.dtype)
     return found
 
@@ -302,7 +302,7 @@ def on_gpu(
         return None
     got = {n: a.copy() for n, a in arrays.items()}
     ordered = [got[t.name] for t in compiled.program.tensors]
-    compiled(*ordered)  # loads the code
+    compiled(*(a.copy() for a in ordered))  # loads the code
     start = time.perf_counter()
     compiled(*ordered)
     spent = (time.perf_counter() - start) * 1e3

@@ -32,7 +32,7 @@ RESERVED = frozenset(
     )
 )
 
-LOCAL = re.compile(r"left_\d+|frag_[abd]")
+LOCAL = re.compile(r"(left|at)_\d+|frag_[abd]")
 """Names of locals that the emitters write."""
 
 

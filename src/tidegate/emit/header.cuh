@@ -45,6 +45,11 @@ __device__ __forceinline__ constexpr int bytes_inside(i64 left) {
   return left < 0 ? 0 : left < bytes ? static_cast<int>(left) : bytes;
 }
 
+// A row that exists: the address of one that does not is not used, but must be one.
+__device__ __forceinline__ constexpr int row_inside(int row, int rows) {
+  return static_cast<u32>(row) < static_cast<u32>(rows) ? row : 0;
+}
+
 // ------------------------------------------------------------------------------------------------ asynchronous copies
 
 // Copies global to shared.
@@ -390,6 +395,15 @@ __device__ __forceinline__ void st_global_f32x4(void* at, const f32* s) {
   asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};"
                ::"l"(at), "f"(s[0]), "f"(s[1]), "f"(s[2]), "f"(s[3])
                : "memory");
+}
+
+// Adds to one element, atomically for the whole GPU.
+__device__ __forceinline__ void atomic_add_f32(f32* at, f32 value) {
+  asm volatile("red.relaxed.gpu.global.add.f32 [%0], %1;" ::"l"(at), "f"(value) : "memory");
+}
+
+__device__ __forceinline__ void atomic_add_i32(i32* at, i32 value) {
+  asm volatile("red.relaxed.gpu.global.add.s32 [%0], %1;" ::"l"(at), "r"(value) : "memory");
 }
 
 // ------------------------------------------------------------------------------------------------ numbers

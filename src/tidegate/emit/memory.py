@@ -37,7 +37,7 @@ def emit_cp_async(cx: Context, s: tir.CpAsync, on: str = "") -> list[str]:
             return [f"{plain}{dst}, {src});"]
         if far.whole or far.last not in far.bounded:
             return [f"{zfill}{dst}, {src}, {far.inside(forms)} ? {s.bytes} : 0);"]
-        left = f"bytes_inside<{s.bytes}>((i64(left_{far.last}) - {factor(str(forms[f'c{far.last}']))}) * {size})"
+        left = f"bytes_inside<{s.bytes}>({factor(far.left(forms))} * {size})"
         rows = far.inside(forms, far.rows)
         return [f"{zfill}{dst}, {src}, {f'{rows} ? {left} : 0' if rows else left});"]
 
@@ -120,6 +120,17 @@ def emit_st_global(cx: Context, s: tir.StGlobal) -> list[str]:
         return _either(far.inside(forms, None, part.registers.shape[-1] - 1), lines, element)
 
     return active(layout, scoped(far.setup, cx.unrolled({**part.values, **far.values}, store)))
+
+
+def emit_atomic_add(cx: Context, s: tir.AtomicAdd) -> list[str]:
+    layout, dtype, part, far = _global_side(cx, s.dst, s.src, cx.kernel.register(s.src).dtype.size)
+    name = cx.name("register", s.src)
+
+    def add(forms: Forms) -> list[str]:
+        line = f"atomic_add_{dtype}({far.pointer(forms)}, {name}[{forms['r0']}]);"
+        return guarded(far.inside(forms), [line])
+
+    return active(layout, scoped(far.setup, cx.unrolled({**part.values, **far.values}, add)))
 
 
 def _global_side(

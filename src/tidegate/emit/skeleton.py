@@ -11,7 +11,14 @@ from tidegate.emit.delays import Delays, delay_lines, guard_lines, poison_lines
 from tidegate.emit.elementwise import emit_cast, emit_fill, emit_map, emit_move, emit_positions, emit_reduce
 from tidegate.emit.header import header_for
 from tidegate.emit.matrix import emit_ldmatrix, emit_mma
-from tidegate.emit.memory import emit_cp_async, emit_ld_global, emit_ld_shared, emit_st_global, emit_st_shared
+from tidegate.emit.memory import (
+    emit_atomic_add,
+    emit_cp_async,
+    emit_ld_global,
+    emit_ld_shared,
+    emit_st_global,
+    emit_st_shared,
+)
 from tidegate.emit.registers import declaration
 from tidegate.emit.syncs import (
     emit_advance,
@@ -29,6 +36,7 @@ EMITTERS: Mapping[type[tir.Instruction], Callable[[Context, Any], list[str]]] = 
     tir.CpAsync: emit_cp_async,
     tir.LdGlobal: emit_ld_global,
     tir.StGlobal: emit_st_global,
+    tir.AtomicAdd: emit_atomic_add,
     tir.LdShared: emit_ld_shared,
     tir.StShared: emit_st_shared,
     tir.LdMatrix: emit_ldmatrix,

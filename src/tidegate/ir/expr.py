@@ -8,6 +8,7 @@ All values are uniform over the threads of a CTA, so a loop bound or a condition
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -140,6 +141,61 @@ def parts(e: Expr) -> Iterator[Expr]:
     if isinstance(e, Bin):
         yield from parts(e.a)
         yield from parts(e.b)
+
+
+def difference(a: Expr, b: Expr) -> int | None:
+    """a - b where that is one number whatever the names stand for, else None."""
+    (base, terms), (other, less_) = linear(a), linear(b)
+    left = {t: terms.get(t, 0) - less_.get(t, 0) for t in {*terms, *less_}}
+    return None if any(left.values()) else base - other
+
+
+def linear(e: Expr) -> tuple[int, dict[Expr, int]]:
+    """e as a constant, and what is added to it: expressions that are no sums, with their factors."""
+    if isinstance(e, Int):
+        return e.value, {}
+    if isinstance(e, Bin) and e.op in ("+", "-"):
+        sign = 1 if e.op == "+" else -1
+        (base, terms), (other, more) = linear(e.a), linear(e.b)
+        return base + sign * other, {t: terms.get(t, 0) + sign * more.get(t, 0) for t in {**terms, **more}}
+    if isinstance(e, Bin) and e.op == "*":
+        for factor_, rest in ((e.a, e.b), (e.b, e.a)):
+            if isinstance(factor_, Int):
+                base, terms = linear(rest)
+                return base * factor_.value, {t: c * factor_.value for t, c in terms.items()}
+    return 0, {e: 1}
+
+
+def least(e: Expr) -> float:
+    """A number that e never goes below, names being 0 or more; -inf when none is known."""
+    if isinstance(e, Int):
+        return e.value
+    if isinstance(e, Sym):
+        return 0
+    a, b = least(e.a), least(e.b)
+    match e.op:
+        case "+":
+            return a + b
+        case "-" if isinstance(e.b, Int):
+            return a - e.b.value
+        case "*" if a >= 0 and b >= 0:
+            return a * b
+        case "/" if a >= 0:
+            return 0
+        case "%" if b > 0:
+            return 0
+    return -math.inf
+
+
+def factor(e: Expr) -> int:
+    """A number that divides e whatever the names stand for; 0 when e is 0."""
+    if isinstance(e, Int):
+        return abs(e.value)
+    if isinstance(e, Sym):
+        return 1
+    if e.op == "*":
+        return factor(e.a) * factor(e.b)
+    return math.gcd(factor(e.a), factor(e.b)) if e.op in ("+", "-", "%", "min", "max") else 1
 
 
 def substitute(e: Expr, env: Mapping[str, Expr]) -> Expr:

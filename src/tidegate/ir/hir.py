@@ -2,7 +2,7 @@
 
     program := name, sizes, parameters, constants, grid axes, body
     body    := (op | loop)*
-    op      := Load | Store | Fill | Dot | Map | Cast | Transpose | Reduce | Spread
+    op      := Load | Store | AtomicAdd | Fill | Positions | Dot | Map | Cast | Transpose | Reduce | Part | Spread
     loop    := index over cdiv(extent, size) tiles, carried values (initial, inside, yielded, after), body
 
 Every op carries the span of the expression that made it. What an op means is defined by tidegate.ops.plain, how it is
@@ -15,8 +15,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tidegate.errors import Span
+from tidegate.ir.direction import Direction
 from tidegate.ir.dtypes import DType
-from tidegate.ir.expr import Expr, Int, binary, cdiv
+from tidegate.ir.expr import Expr, Int, Sym, binary, cdiv, mul
 from tidegate.ir.layout import Coord
 
 
@@ -48,21 +49,42 @@ class Tensor:
     name: str
     dtype: DType
     shape: tuple[Expr, ...]
-    output: bool
+    direction: Direction
     span: Span
+
+    @property
+    def output(self) -> bool:
+        """Is it written?"""
+        return self.direction.writes
+
+    @property
+    def input(self) -> bool:
+        """Is it read?"""
+        return self.direction.reads
 
 
 @dataclass(frozen=True)
 class Axis:
     """One axis of a window: ``size`` elements from ``index * size`` on, of an axis of ``extent``; index None: all.
 
-    ``at`` instead: the single element at that position, and the tile has no such axis.
+    Instead of an index, ``at``: the single element at that position, and the tile has no such axis; ``start``: from
+    that position on, which may be negative; ``rows``: the elements at the positions that this i32 tile holds. Positions
+    outside the axis read as zero and are not written.
     """
 
     index: str | None
     size: int
     extent: Expr
     at: Expr | None = None
+    start: Expr | None = None
+    rows: Value | None = None
+
+    @property
+    def origin(self) -> Expr:
+        """The position of the first element (of a gathered axis 0)."""
+        if self.index is not None:
+            return mul(Sym(self.index), self.size)
+        return self.at or self.start or Int(0)
 
 
 @dataclass(frozen=True)
@@ -75,6 +97,17 @@ class Window:
     @property
     def shape(self) -> Coord:
         return tuple(a.size for a in self.axes if a.at is None)
+
+    @property
+    def rows(self) -> Value | None:
+        """The tile of positions of the gathered axis, if there is one."""
+        return next((a.rows for a in self.axes if a.rows is not None), None)
+
+    @property
+    def tile_axis(self) -> int:
+        """The axis of the tile along which it is gathered."""
+        gathered = next(i for i, a in enumerate(self.axes) if a.rows is not None)
+        return gathered - sum(a.at is not None for a in self.axes[:gathered])
 
 
 @dataclass(frozen=True)
@@ -92,6 +125,15 @@ class Load:
 @dataclass(frozen=True)
 class Store:
     """Writes a tile to a window; elements beyond the tensor are dropped."""
+
+    window: Window
+    value: Value
+    span: Span
+
+
+@dataclass(frozen=True)
+class AtomicAdd:
+    """Adds a tile to a window, in no order with other additions; elements beyond the tensor are dropped."""
 
     window: Window
     value: Value
@@ -169,6 +211,16 @@ class Reduce:
 
 
 @dataclass(frozen=True)
+class Part:
+    """The part of a tile from ``origin`` on, of the result's shape."""
+
+    result: Value
+    source: Value
+    origin: Coord
+    span: Span
+
+
+@dataclass(frozen=True)
 class Spread:
     """Broadcast: axis i of ``source`` runs along axis ``axes[i]`` of the result, or is repeated where it has one
     element."""
@@ -213,7 +265,7 @@ class Loop:
         return count if self.limit is None or few else binary("min", count, self.limit)
 
 
-Op = Load | Store | Fill | Dot | Map | Cast | Transpose | Reduce | Spread | Positions
+Op = Load | Store | AtomicAdd | Fill | Dot | Map | Cast | Transpose | Reduce | Part | Spread | Positions
 
 
 @dataclass(frozen=True)
@@ -249,16 +301,23 @@ class Program:
 def operands(op: Op) -> tuple[Value, ...]:
     """The tiles that an op reads."""
     match op:
-        case Store():
-            return (op.value,)
+        case Load():
+            return () if op.window.rows is None else (op.window.rows,)
+        case Store() | AtomicAdd():
+            return (op.value,) if op.window.rows is None else (op.value, op.window.rows)
         case Dot():
             return (op.a, op.b, op.c)
         case Map():
             return tuple(a for a in op.args if isinstance(a, Value))
-        case Cast() | Transpose() | Reduce() | Spread():
+        case Cast() | Transpose() | Reduce() | Part() | Spread():
             return (op.source,)
         case _:
             return ()
+
+
+def result(op: Op) -> Value | None:
+    """The tile that an op makes, if it makes one."""
+    return None if isinstance(op, (Store, AtomicAdd)) else op.result
 
 
 def walk(body: tuple[Op | Loop, ...]) -> Iterator[Op | Loop]:

@@ -6,6 +6,7 @@ at import.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -72,6 +73,16 @@ class Instruction(Stmt):
             setattr(cls, name, value)
 
 
+def registers(stmt: Stmt, how: str) -> Iterator[str]:
+    """What a statement ``reads`` or ``writes`` that is no memory: names of registers and cursors. The rows of a window
+    are read whichever way the window goes."""
+    for name in getattr(stmt, how, ()):
+        value = getattr(stmt, name)
+        yield from (v for v in (value if isinstance(value, tuple) else (value,)) if isinstance(v, str))
+    if how == "reads":
+        yield from (v.rows.register for v in vars(stmt).values() if isinstance(v, Window) and v.rows is not None)
+
+
 _REG = {"proxy": Proxy.NONE, "completes": Completion.RETURN, "by": Participants.THREAD}
 _GEN = {"proxy": Proxy.GENERIC, "completes": Completion.RETURN, "by": Participants.THREAD}
 _WARP = {"proxy": Proxy.GENERIC, "completes": Completion.RETURN, "by": Participants.WARP}
@@ -112,6 +123,15 @@ class StGlobal(Instruction, syntax="st_global {dst} <- {src} bytes {bytes}", rea
     dst: Window
     src: Name
     bytes: int
+
+
+@dataclass(frozen=True)
+class AtomicAdd(Instruction, syntax="atomic_add {dst} <- {src}", reads=("src",), writes=("dst",), **_GEN):
+    """Adds f32 or i32 registers to global memory, element by element, each by one atomic operation that the whole GPU
+    sees; in no order. Nothing is added out of bounds."""
+
+    dst: Window
+    src: Name
 
 
 @dataclass(frozen=True)

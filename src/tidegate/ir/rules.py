@@ -16,7 +16,7 @@ from tidegate.ir.elementwise import OPERATIONS, number_problem, operand_dtype
 from tidegate.ir.expr import Bin, Expr, Int, Sym
 from tidegate.ir.layout import Coord, Layout
 from tidegate.ir.products import PRODUCTS, M, N, accumulator_of, is_fragment
-from tidegate.ir.registers import source_registers
+from tidegate.ir.registers import row_registers, source_registers
 
 FOLDS = ("sum", "max", "min")
 
@@ -78,7 +78,7 @@ def statement_problems(t: Tables, stmt: tir.Stmt) -> Iterator[str]:
 def _directions(t: Tables, stmt: tir.Stmt) -> Iterator[str]:
     for name in getattr(stmt, "reads", ()):
         value = getattr(stmt, name)
-        if isinstance(value, tir.Window) and t.params[value.tensor].output:
+        if isinstance(value, tir.Window) and not t.params[value.tensor].input:
             yield f"{value.tensor!r} is an output and is read"
     for name in getattr(stmt, "writes", ()):
         value = getattr(stmt, name)
@@ -127,7 +127,9 @@ def window_problems(t: Tables, window: tir.Window, tile: Coord, dtype: DType) ->
     for axis, (origin, bound, extent) in enumerate(zip(window.origin, window.bounds, param.shape, strict=True)):
         size = constant(t, extent)
         start, stop = constant(t, origin), constant(t, bound)
-        if start is not None and start < 0:
+        if axis in window.below and bound is None:
+            yield f"axis {axis} of {param.name!r} is bounded below and not above"
+        if start is not None and start < 0 and axis not in window.below:
             yield f"axis {axis} of {param.name!r} starts at {start}"
         elif size is None:
             continue
@@ -136,6 +138,24 @@ def window_problems(t: Tables, window: tir.Window, tile: Coord, dtype: DType) ->
         elif bound is None and start is not None and start + tile[axis] > size:
             last = start + tile[axis] - 1
             yield f"element {last} of axis {axis} of {param.name!r} is touched without a bound, it has {size} elements"
+
+
+def row_problems(t: Tables, window: tir.Window, layout: Layout) -> Iterator[str]:
+    """The rows of a gathered window are i32, and every thread holds those of its elements."""
+    if window.rows is None:
+        return
+    dtype, axis = t.register(window.rows.register)[0], window.rows.axis
+    if axis in (*window.fixed, len(window.origin) - 1):
+        yield f"axis {axis} of {window.tensor!r} is fixed or the last one, and is not gathered"
+    elif window.bounds[axis] is None:
+        yield f"the gathered axis {axis} of {window.tensor!r} has no bound"
+    elif dtype != I32:
+        yield f"rows are i32, {window.rows.register!r} holds {dtype}"
+    else:
+        try:
+            row_registers(t.kernel, window, layout)
+        except ValueError as error:
+            yield f"{window.rows.register!r} does not give the rows of {window.tensor!r}: {error}"
 
 
 def constant(t: Tables, e: Expr | None) -> int | None:
@@ -219,6 +239,7 @@ def show(shape: Coord) -> str:
 def _cp_async(t: Tables, s: tir.CpAsync) -> Iterator[str]:
     layout, dtype = t.layouts[s.layout], t.buffers[s.dst.buffer].dtype
     problems = [*slot_problems(t, s.dst, layout.shape, dtype), *window_problems(t, s.src, layout.shape, dtype)]
+    problems = problems or list(row_problems(t, s.src, layout))
     yield from problems or dict.fromkeys(
         (*width_problems(t, layout, s.dst, s.bytes, 4), *width_problems(t, layout, s.src, s.bytes, 4))
     )
@@ -237,8 +258,19 @@ def _register_and_memory(t: Tables, register: str, memory: tir.Slot | tir.Window
     if isinstance(memory, tir.Slot):
         problems = list(slot_problems(t, memory, layout.shape, dtype))
     else:
-        problems = list(window_problems(t, memory, layout.shape, dtype))
+        problems = [*window_problems(t, memory, layout.shape, dtype)] or [*row_problems(t, memory, layout)]
     yield from problems or width_problems(t, layout, memory, width, 1)
+
+
+def _atomic_add(t: Tables, s: tir.AtomicAdd) -> Iterator[str]:
+    dtype, layout = t.register(s.src)
+    yield from [*window_problems(t, s.dst, layout.shape, dtype)] or row_problems(t, s.dst, layout)
+    if dtype not in (F32, I32):
+        yield f"an atomic addition is one of f32 or i32, {s.src!r} holds {dtype}"
+    if not t.params[s.dst.tensor].input:
+        yield f"{s.dst.tensor!r} is an output, and what is added to is read"
+    if layout.replicated and layout.free_mask:
+        yield f"several threads hold the same elements of {s.src!r}, and each would add them"
 
 
 def _tensor_copy(t: Tables, s: tir.TmaLoad | tir.TmaStore) -> Iterator[str]:
@@ -247,6 +279,8 @@ def _tensor_copy(t: Tables, s: tir.TmaLoad | tir.TmaStore) -> Iterator[str]:
     buffer = t.buffers[slot.buffer]
     yield from slot_problems(t, slot, buffer.shape, buffer.dtype)
     yield from window_problems(t, window, buffer.shape, buffer.dtype)
+    if window.rows is not None:
+        yield "a tensor copy gathers no rows"
     if t.params[window.tensor].align < 16:
         yield f"a tensor copy needs {window.tensor!r} aligned to 16 bytes"
     size = buffer.dtype.size
@@ -461,6 +495,7 @@ RULES: Mapping[type[tir.Stmt], Callable[[Tables, Any], Iterator[str]]] = {
     tir.LdGlobal: _to_register,
     tir.LdShared: _to_register,
     tir.StGlobal: _from_register,
+    tir.AtomicAdd: _atomic_add,
     tir.StShared: _from_register,
     tir.TmaLoad: _tensor_copy,
     tir.TmaStore: _tensor_copy,

@@ -165,6 +165,8 @@ def references(stmt: tir.Stmt) -> Iterator[tuple[str, str]]:
                 yield value.cursor, "cursor"
         elif isinstance(value, tir.Window):
             yield value.tensor, "param"
+            if value.rows is not None:
+                yield value.rows.register, "register"
         elif kinds[f.name] in ("name", "args") and not (isinstance(stmt, tir.For) and f.name == "index"):
             kind = f.name if f.name in WORDS else REFERENCES[f.name]
             for name in value if isinstance(value, tuple) else (value,):
@@ -408,7 +410,7 @@ def _participant_problems(tables: Tables, place: Placed) -> Iterator[str]:
 def _group_problems(tables: Tables, place: Placed) -> Iterator[str]:
     """The warps that execute a statement hold all of its tiles."""
     warps = tables.roles[place.role].count if place.role else tables.kernel.warps
-    names = [name for how in ("reads", "writes") for name in _accessed(place.stmt, how) if name in tables.registers]
+    names = [n for how in ("reads", "writes") for n in tir.registers(place.stmt, how) if n in tables.registers]
     layouts = {name: tables.registers[name].layout for name in names}
     if isinstance(place.stmt, tir.CpAsync):
         layouts[place.stmt.layout] = place.stmt.layout
@@ -431,24 +433,18 @@ def _registers_defined(kernel: tir.Kernel, places: list[Placed]) -> Iterator[Vio
             for path in (place.path[:end] for end in range(1, len(place.path)))
             if isinstance(stmt := statements[path], tir.For)
         ]
-        for name in _accessed(place.stmt, "reads"):
+        for name in tir.registers(place.stmt, "reads"):
             blocks = written.get(name)
             if blocks is None or any(block == place.path[: len(block)] for block in blocks):
                 continue
             if not any(loop in before[name] for loop in loops):
                 yield Violation(place.where, f"register {name!r} is read, and nothing before has surely written it")
-        for name in _accessed(place.stmt, "writes"):
+        for name in tir.registers(place.stmt, "writes"):
             if name in written:
                 written[name].append(place.path[:-1])
                 around = statements.get(place.path[:-1])
                 if isinstance(around, tir.If):
                     before[name].append((place.path[:-2], around.condition))
-
-
-def _accessed(stmt: tir.Stmt, how: str) -> Iterator[str]:
-    for name in getattr(stmt, how, ()):
-        value: Any = getattr(stmt, name)
-        yield from (v for v in (value if isinstance(value, tuple) else (value,)) if isinstance(v, str))
 
 
 def _commas(values: tuple[int, ...]) -> str:

@@ -13,7 +13,7 @@ from tidegate.ir import hir
 from tidegate.ir.dtypes import BOOL, F32, DType
 from tidegate.ir.elementwise import OPERATIONS, number_problem
 from tidegate.lang.scope import Scope, TileIndex
-from tidegate.lang.source import Source
+from tidegate.lang.source import Source, whole
 
 COMPARISONS: dict[type[ast.cmpop], str] = {
     ast.Lt: "less",
@@ -63,6 +63,10 @@ class Elementwise:
 
     def span(self, node: ast.AST) -> Span:
         return self.source.span(node)
+
+    def constant(self, node: ast.expr | None, default: Any) -> Any:
+        """The value of a compile-time expression, ``default`` where there is none."""
+        raise NotImplementedError
 
     def map(self, op: str, args: list[Any], span: Span, name: str) -> hir.Value:
         """Elementwise op with NumPy's promotion: numbers are weak, f16 and bf16 widen to f32, never to one another.
@@ -145,34 +149,47 @@ class Elementwise:
         self.scope.ops.append(hir.Spread(result, value, axes, span))
         return result
 
-    def new_axes(self, owner: hir.Value, node: ast.Subscript, name: str) -> hir.Value:
-        """t[:, None] and t[None, :]: the tile with axes of one element added."""
+    def part(self, owner: hir.Value, node: ast.Subscript, name: str) -> hir.Value:
+        """t[0:16, :], t[:, None] and both: a part of a tile, with axes of one element added."""
         items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        shape: list[int] = []
-        axes: list[int] = []
-        for item in items:
-            if isinstance(item, ast.Constant) and item.value is None:
-                shape.append(1)
-            elif (
-                isinstance(item, ast.Slice)
-                and not (item.lower or item.upper or item.step)
-                and len(axes) < len(owner.shape)
-            ):
-                shape.append(owner.shape[len(axes)])
-                axes.append(len(shape) - 1)
-            else:
+        added = [isinstance(item, ast.Constant) and item.value is None for item in items]
+        slices = [item for item, new in zip(items, added, strict=True) if not new]
+        for item in slices:
+            if not isinstance(item, ast.Slice):
                 raise UnsupportedSyntax(
-                    self.span(node),
-                    what=f"a part of {describe(owner)}",
-                    advice="tiles are used whole (load the part); t[:, None] adds an axis",
+                    self.span(item),
+                    what=f"the item {ast.unparse(item)} of {describe(owner)}",
+                    advice="take a part by a slice, t[0:1, :]; t[:, None] adds an axis",
                 )
-        if len(axes) != len(owner.shape):
-            raise ShapeMismatch(
-                self.span(node),
-                what=f"{ast.unparse(node)} of a tile of shape {owner.shape}",
-                advice="write ':' per axis",
-            )
-        return self.spread(owner, tuple(shape), tuple(axes), self.span(node), name)
+        if len(slices) != len(owner.shape):
+            what = f"{ast.unparse(node)} of a tile of shape {owner.shape}"
+            raise ShapeMismatch(self.span(node), what=what, advice="write ':' per axis")
+        spans = [self.bounds(owner, item, size) for item, size in zip(slices, owner.shape, strict=True)]
+        shape = tuple(stop - start for start, stop in spans)
+        value = owner
+        if shape != owner.shape:
+            value = self.scope.value("" if any(added) else name, owner.dtype, shape)
+            origin = tuple(start for start, _ in spans)
+            self.scope.ops.append(hir.Part(value, owner, origin, self.span(node)))
+        if not any(added):
+            return value
+        left = iter(shape)
+        wide = tuple(1 if new else next(left) for new in added)
+        axes = tuple(axis for axis, new in enumerate(added) if not new)
+        return self.spread(value, wide, axes, self.span(node), name)
+
+    def bounds(self, owner: hir.Value, item: ast.expr, size: int) -> tuple[int, int]:
+        """Begin and end of a slice of an axis, as in NumPy."""
+        assert isinstance(item, ast.Slice)
+        given = [self.constant(e, None) for e in (item.lower, item.upper, item.step)]
+        numbers_ = [None if g is None else whole(g) for g in given]
+        if any(n is None for n, g in zip(numbers_, given, strict=True) if g is not None):
+            raise BadCall(self.span(item), what=f"the slice {ast.unparse(item)}", advice="use integers")
+        start, stop, step = slice(numbers_[0], numbers_[1], numbers_[2] or 1).indices(size)
+        if step != 1 or start >= stop:
+            what = f"the slice {ast.unparse(item)} of an axis of {size} " + ("is empty" if step == 1 else "has a step")
+            raise ShapeMismatch(self.span(item), what=what, advice="take one or more neighbours, e.g. t[0:16, :]")
+        return start, stop
 
     def number(self, value: Any, span: Span, what: str, masks: bool = False) -> float:
         """A compile-time number as an operand, or True and False beside ``masks``; raises BadCall."""

@@ -137,7 +137,7 @@ class Expressions(Windows, Derived):
         return bound
 
     def item(self, node: ast.Subscript, name: str) -> Any:
-        """An item of a compile-time value of a tile, such as t.shape[0]; refuses windows and parts of tiles."""
+        """A part of a tile, or an item of a compile-time value such as t.shape[0]; refuses windows."""
         owner = self.parse(node.value)
         if isinstance(owner, hir.Tensor):
             raise UnsupportedSyntax(
@@ -146,7 +146,7 @@ class Expressions(Windows, Derived):
                 advice=f"load it: tg.load({ast.unparse(node)})",
             )
         if isinstance(owner, hir.Value):
-            return self.new_axes(owner, node, name)
+            return self.part(owner, node, name)
         if isinstance(owner, TileIndex):
             raise UnsupportedSyntax(
                 self.span(node), what=f"a part of {describe(owner)}", advice="a tile index indexes windows"
@@ -209,7 +209,9 @@ class Expressions(Windows, Derived):
         function = TILE_FUNCTIONS.get(target)
         if function is None:
             what = f"{ast.unparse(node.func)} is no operation on tiles, and its arguments exist only on the GPU"
-            if target is not None:
+            if target is surface.atomic_add:
+                what = "tg.atomic_add has no value: it is a statement of its own"
+            elif target is not None:
                 what = f"{ast.unparse(node.func)} stands outside the head of a for loop"
             known = ", ".join(f"tg.{n}" for n in TILE_FUNCTIONS.values())
             raise BadCall(span, what=what, advice=f"operations are {known}, .astype, .T and operators")
@@ -226,9 +228,11 @@ class Expressions(Windows, Derived):
         if not isinstance(window_node, ast.Subscript):
             raise BadCall(span, what="tg.load takes a window such as a[m, k]", advice="index a tensor parameter")
         tensor, window = self.window(window_node)
-        if tensor.output:
+        if not tensor.input:
             raise WrongDirection(
-                span, what=f"{tensor.name} is a tg.Out, which is written only", advice="keep the tile in a variable"
+                span,
+                what=f"{tensor.name} is a tg.Out, which is written only",
+                advice="keep the tile in a variable, or declare the tensor tg.InOut",
             )
         given = self.constant(stages, 1)
         count = whole(given)

@@ -12,20 +12,21 @@ from tidegate.errors import (
     BadLoop,
     BadSignature,
     DtypeMismatch,
-    NeverWritten,
     NotCarried,
     OverlappingWrites,
     ShapeMismatch,
+    Span,
     UnknownName,
     UnsupportedSyntax,
     WrongDirection,
 )
 from tidegate.ir import hir
-from tidegate.ir.dtypes import DTYPES
-from tidegate.ir.expr import Expr, Int, Sym, add, cdiv, mul, symbols
+from tidegate.ir.dtypes import DTYPES, F32, I32
+from tidegate.ir.expr import Expr, Int, Sym, add, cdiv, factor, mul
 from tidegate.lang import surface
 from tidegate.lang.elementwise import OPERATORS
 from tidegate.lang.expressions import Expressions
+from tidegate.lang.outputs import check_outputs
 from tidegate.lang.scope import Gone, Scope, TileIndex
 from tidegate.lang.source import RESERVED, Signature, Source, is_name, whole
 
@@ -62,7 +63,7 @@ def parse(
         body=without_dead_ops(body),
         span=source.span(source.tree),
     )
-    _check_outputs(program)
+    check_outputs(program)
     return program
 
 
@@ -117,7 +118,7 @@ def _tensors(source: Source, signature: Signature, sizes: Mapping[str, int]) -> 
         shape: tuple[Expr, ...] = tuple(
             Int(s) if isinstance(s, int) else Int(sizes[s]) if s in sizes else Sym(s) for s in kind.shape
         )
-        out.append(hir.Tensor(name, DTYPES[kind.dtype], shape, kind.output, span))
+        out.append(hir.Tensor(name, DTYPES[kind.dtype], shape, kind.direction, span))
     return tuple(out)
 
 
@@ -194,11 +195,9 @@ class _Parser:
             case ast.Pass() | ast.Expr(value=ast.Constant(value=str())):
                 pass
             case ast.AugAssign(target=ast.Subscript() as target):
-                raise UnsupportedSyntax(
-                    self.source.span(node),
-                    what="an update of a window",
-                    advice=f"outputs are written only: keep the sum in a tile and assign it to {ast.unparse(target)}",
-                )
+                self.update(node, target)
+            case ast.Expr(value=ast.Call() as call) if self.expressions.function(call) is surface.atomic_add:
+                self.atomic_add(call)
             case ast.Assign():
                 raise UnsupportedSyntax(
                     self.source.span(node), what="a chained assignment", advice="write one assignment per line"
@@ -244,11 +243,46 @@ class _Parser:
     def store(self, target: ast.Subscript, value: ast.expr) -> None:
         span = self.source.span(target)
         tensor, window = self.expressions.window(target)
+        self.writable(span, tensor, window)
+        tile = self.expressions.tile(value, f"the value written to {tensor.name}")
+        self.write(span, tensor, window, tile, value)
+
+    def update(self, node: ast.AugAssign, target: ast.Subscript) -> None:
+        """c[m, n] += t: a load, the operation and a store."""
+        span = self.source.span(node)
+        tensor, window = self.expressions.window(target)
+        self.writable(span, tensor, window)
+        if not tensor.input:
+            raise WrongDirection(
+                span,
+                what=f"{tensor.name} is a tg.Out, which is written only, and an update reads it",
+                advice=f"declare it tg.InOut, or keep the sum in a tile and assign it to {ast.unparse(target)}",
+            )
+        if type(node.op) not in OPERATORS:
+            raise UnsupportedSyntax(
+                span,
+                what=f"the operator in {ast.unparse(node)!r}",
+                advice="use another operator: += -= *= /= //= %= &= |= ^= <<= >>=",
+            )
+        old = self.scope.value(tensor.name, tensor.dtype, window.shape)
+        self.scope.ops.append(hir.Load(old, window, None, 1, None, span))
+        new = self.expressions.combine(OPERATORS[type(node.op)], [old, self.expressions.parse(node.value)], span, "")
+        self.write(span, tensor, window, new, node.value)
+
+    def writable(self, span: Span, tensor: hir.Tensor, window: hir.Window) -> None:
         if not tensor.output:
             raise WrongDirection(
                 span, what=f"{tensor.name} is a tg.Tensor, which is read only", advice="declare it tg.Out to write it"
             )
-        tile = self.expressions.tile(value, f"the value written to {tensor.name}")
+        for axis in window.axes:
+            self.alone(span, tensor, axis)
+
+    def write(self, span: Span, tensor: hir.Tensor, window: hir.Window, tile: hir.Value, value: ast.expr) -> None:
+        self.fits(span, tensor, window, tile, value)
+        self.scope.ops.append(hir.Store(window, tile, span))
+
+    def fits(self, span: Span, tensor: hir.Tensor, window: hir.Window, tile: hir.Value, value: ast.expr) -> None:
+        """Raises ShapeMismatch or DtypeMismatch unless the tile, which ``value`` makes, is of the window's kind."""
         if tile.shape != window.shape:
             raise ShapeMismatch(
                 span,
@@ -261,7 +295,44 @@ class _Parser:
                 what=f"{tensor.name} holds {tensor.dtype}, the tile {tile.name} {tile.dtype}",
                 advice=f'write {ast.unparse(value)}.astype("{tensor.dtype}")',
             )
-        self.scope.ops.append(hir.Store(window, tile, span))
+
+    def atomic_add(self, call: ast.Call) -> None:
+        """tg.atomic_add(c[rows, :], t)."""
+        span = self.source.span(call)
+        target, value = self.expressions.arguments(call, ("window", "tile"))
+        if not isinstance(target, ast.Subscript):
+            raise BadCall(span, what="tg.atomic_add takes a window such as c[m, n]", advice="index a tensor parameter")
+        tensor, window = self.expressions.window(target)
+        if not (tensor.input and tensor.output):
+            kind = "tg.Out, which is written only" if tensor.output else "tg.Tensor, which is read only"
+            raise WrongDirection(
+                span, what=f"{tensor.name} is a {kind}", advice=f"declare {tensor.name} tg.InOut to add to it"
+            )
+        if tensor.dtype not in (F32, I32):
+            raise DtypeMismatch(
+                span,
+                what=f"{tensor.name} holds {tensor.dtype}, and atomic additions are of f32 and i32",
+                advice='declare it "f32", and cast the sums in a second kernel',
+            )
+        tile = self.expressions.tile(value, f"the tile added to {tensor.name}")
+        self.fits(span, tensor, window, tile, value)
+        self.scope.ops.append(hir.AtomicAdd(window, tile, span))
+
+    def alone(self, span: Span, tensor: hir.Tensor, axis: hir.Axis) -> None:
+        """Windows that are written are equal or have no element in common."""
+        if axis.rows is not None:
+            raise OverlappingWrites(
+                span,
+                what=f"rows of {tensor.name} are written that {axis.rows.name} names, and it may name one twice",
+                advice="add to them by tg.atomic_add, or gather where the tile is loaded",
+            )
+        if axis.start is not None and factor(axis.start) % axis.size:
+            raise OverlappingWrites(
+                span,
+                what=f"{axis.size} elements of {tensor.name} from {axis.start} on are written: no multiple of "
+                f"{axis.size}, so that two such windows may overlap",
+                advice="write tiles, or slices that begin at multiples of their size",
+            )
 
     # -------------------------------------------------------------------------------------- loops
 
@@ -459,46 +530,6 @@ def _prune(body: tuple[hir.Op | hir.Loop, ...], used: set[int]) -> tuple[hir.Op 
             inner = _prune(node.body, used)
             if inner or carried:
                 out.append(replace(node, carried=carried, body=inner))
-        elif isinstance(node, hir.Store) or node.result.id in used:
+        elif (result := hir.result(node)) is None or result.id in used:
             out.append(node)
     return tuple(out)
-
-
-def _check_outputs(program: hir.Program) -> None:
-    stores = [node for node in hir.walk(program.body) if isinstance(node, hir.Store)]
-    for tensor in program.tensors:
-        if tensor.output and not any(s.window.tensor == tensor.name for s in stores):
-            raise NeverWritten(tensor.span, tensor=tensor.name)
-    _same_axes(program, stores)
-    for store in stores:
-        indices = {a.index if a.at is None else str(a.at) for a in store.window.axes}
-        for axis in program.grid:
-            alone = isinstance(axis.extent, Int) and axis.extent.value <= axis.size
-            if axis.index not in indices and not alone:
-                computed = any(a.at is not None and axis.index in symbols(a.at) for a in store.window.axes)
-                how = "only computes with the grid index {0}, so CTAs that differ in it may collide"
-                how = how if computed else "does not depend on the grid index {0}, so CTAs that differ in it collide"
-                raise OverlappingWrites(
-                    store.span,
-                    what=f"the window written to {store.window.tensor} {how.format(axis.index)}",
-                    advice=f"index {store.window.tensor} with {axis.index}, or turn that grid axis into a loop inside "
-                    "the kernel",
-                )
-
-
-def _same_axes(program: hir.Program, stores: list[hir.Store]) -> None:
-    """All stores to an output put each grid index on the same axis: else one CTA writes what another does."""
-    grid = {a.index for a in program.grid}
-    first: dict[str, hir.Store] = {}
-    for store in stores:
-        other = first.setdefault(store.window.tensor, store)
-        for mine, theirs in zip(store.window.axes, other.window.axes, strict=True):
-            one, two = (a.index if a.at is None else str(a.at) for a in (mine, theirs))
-            if one != two and {one, two} & grid:
-                index = one if one in grid else two
-                raise OverlappingWrites(
-                    store.span,
-                    [(other.span, "the other window")],
-                    what=f"two windows of {store.window.tensor} have the grid index {index} in different places",
-                    advice="index every window of an output with the same grid indices",
-                )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from tidegate.errors import BadCall, BadSignature
+from tidegate.ir.direction import Direction
 
 
 @dataclass(frozen=True)
@@ -19,12 +20,12 @@ class TensorType:
 
     shape: tuple[str | int, ...]
     dtype: str
-    output: bool
+    direction: Direction
 
 
 class _Annotation:
-    def __init__(self, name: str, output: bool) -> None:
-        self._name, self._output = name, output
+    def __init__(self, name: str, direction: Direction) -> None:
+        self._name, self._direction = name, direction
 
     def __getitem__(self, items: Any) -> TensorType:
         parts = items if isinstance(items, tuple) else (items,)
@@ -34,17 +35,20 @@ class _Annotation:
                 what=f"tg.{self._name}[...] takes the sizes and then the dtype, not {items!r}",
                 advice=f'write tg.{self._name}["M", "K", "bf16"] or tg.{self._name}[8, 128, "f32"]',
             )
-        return TensorType(tuple(shape), dtype, self._output)
+        return TensorType(tuple(shape), dtype, self._direction)
 
     def __repr__(self) -> str:
         return f"tg.{self._name}"
 
 
-Tensor = _Annotation("Tensor", output=False)
+Tensor = _Annotation("Tensor", Direction.IN)
 """``tg.Tensor["M", "K", "bf16"]``: an input, read only."""
 
-Out = _Annotation("Out", output=True)
+Out = _Annotation("Out", Direction.OUT)
 """``tg.Out["M", "N", "bf16"]``: an output, written only; the caller passes the array to fill."""
+
+InOut = _Annotation("InOut", Direction.INOUT)
+"""``tg.InOut["M", "N", "f32"]``: read and written; the caller passes the array to change."""
 
 
 def _kernel_only(name: str) -> NoReturn:
@@ -73,8 +77,13 @@ def tiles(extent: str | int, size: int, until: Any = None) -> Any:
     _kernel_only("tiles")
 
 
+def begin(index: Any) -> Any:
+    """The first position that a tg.tiles index covers, an integer: ``x[tg.begin(m) - 1 : tg.end(m) + 1, :]``."""
+    _kernel_only("begin")
+
+
 def end(index: Any) -> Any:
-    """The position behind the last one that a tg.tiles index covers; for ``until=``."""
+    """The position behind the last one that a tg.tiles index covers, an integer; also for ``until=``."""
     _kernel_only("end")
 
 
@@ -93,6 +102,15 @@ def load(window: Any, *, by: Any = None, stages: int = 1, to: str | None = None)
     that copies can run stages - 1 trips ahead. ``to``: "shared" or "registers" (default: where its reader wants it).
     """
     _kernel_only("load")
+
+
+def atomic_add(window: Any, tile: Any) -> None:
+    """Adds ``tile`` to a window of a tg.InOut, e.g. ``tg.atomic_add(c[rows, :], t)``: a statement.
+
+    Windows of several CTAs, and rows of one, may overlap. Additions happen one by one and in no order, so that sums of
+    f32 may differ from run to run in the last places. f32 and i32.
+    """
+    _kernel_only("atomic_add")
 
 
 def dot(a: Any, b: Any, c: Any = None, *, by: Any = None) -> Any:

@@ -157,8 +157,8 @@ def _definitions(body: tuple[hir.Op | hir.Loop, ...]) -> dict[int, int]:
     for at, node in enumerate(body):
         if isinstance(node, hir.Loop):
             made.update({c.after.id: at for c in node.carried})
-        elif not isinstance(node, hir.Store):
-            made[node.result.id] = at
+        elif (result := hir.result(node)) is not None:
+            made[result.id] = at
     return made
 
 

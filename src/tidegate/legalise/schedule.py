@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from tidegate.errors import BadSchedule, NoInstruction, OverCapacity
 from tidegate.ir import hir, legal
 from tidegate.ir.dtypes import F32
@@ -16,12 +14,20 @@ MAX_ELEMENTS = 4096
 """Elements of a tile per thread that TIR allows (tidegate.ir.spec)."""
 
 
-def mechanism(program: hir.Program, load: hir.Load, align: Mapping[str, int]) -> str:
+def mechanism(program: hir.Program, load: hir.Load, align: int) -> str:
     """How a load is carried out: cp_async, ld (through registers into shared memory) or registers.
 
-    ``align``: bytes that divide the rows of each tensor. Raises BadSchedule.
+    ``align``: bytes that one access to the window may move. Raises BadSchedule.
     """
     by = load.by.name if load.by else None
+    changes = program.tensor(load.window.tensor).output
+    if changes and (load.stages > 1 or by == "cp_async"):
+        how = "filled ahead of its trip" if load.stages > 1 else "copied asynchronously"
+        raise BadSchedule(
+            load.span,
+            what=f"a window of the tg.InOut {load.window.tensor} is {how}, and may be written before",
+            advice="drop stages= and by=: such tiles are loaded in program order",
+        )
     if by not in (None, "cp_async", "ld"):
         reason = "plans with this instruction cannot be made yet" if by == "tma" else "it copies nothing"
         raise BadSchedule(
@@ -30,10 +36,11 @@ def mechanism(program: hir.Program, load: hir.Load, align: Mapping[str, int]) ->
             advice="use by=cuda.cp_async() or by=cuda.ld()",
         )
     wants_shared = load.to == "shared" or load.stages > 1 or feeds_dot(program, load.result)
+    wants_shared = wants_shared or (load.to is None and read_in_parts(program, load.result))
     if by is None:
         row = load.result.shape[-1] * load.result.dtype.size
-        copies = align[load.window.tensor] >= 4 and row % 4 == 0
-        by = "cp_async" if wants_shared and copies else "ld"
+        copies = align >= 4 and row % 4 == 0
+        by = "cp_async" if wants_shared and copies and not changes else "ld"
     if load.by and by == "cp_async" and load.to == "registers":
         raise BadSchedule(
             load.span, what='cp.async writes shared memory, to="registers" asks for registers', advice="drop to="
@@ -51,14 +58,19 @@ def mechanism(program: hir.Program, load: hir.Load, align: Mapping[str, int]) ->
 
 
 def feeds_dot(program: hir.Program, value: hir.Value) -> bool:
-    """Is the tile, or its transpose, an operand of a product?"""
+    """Is the tile, its transpose or a part of it an operand of a product?"""
     same = {value.id}
     for node in hir.walk(program.body):
-        if isinstance(node, hir.Transpose) and node.source.id in same:
+        if isinstance(node, (hir.Transpose, hir.Part)) and node.source.id in same:
             same.add(node.result.id)
         if isinstance(node, hir.Dot) and {node.a.id, node.b.id} & same:
             return True
     return False
+
+
+def read_in_parts(program: hir.Program, value: hir.Value) -> bool:
+    """Is a part of the tile read? In shared memory that costs nothing."""
+    return any(isinstance(node, hir.Part) and node.source.id == value.id for node in hir.walk(program.body))
 
 
 def check_dot(node: hir.Dot, target: Target) -> Product:

@@ -113,6 +113,8 @@ class _Lowering:
                 changes[f.name] = replace(operand, cursor=self.cursor(operand.buffer, writes))
             elif isinstance(operand, tir.Window) and node.index is not None:
                 changes[f.name] = replace(operand, origin=tuple(self.at(node, e) for e in operand.origin))
+            elif isinstance(operand, Expr) and node.index is not None:
+                changes[f.name] = self.at(node, operand)
         return replace(instr, **changes)
 
     def at(self, node: Issue, origin: Expr) -> Expr:

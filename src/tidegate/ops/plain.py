@@ -104,10 +104,13 @@ def rounding_bound(
     any, if None).
 
     A running error analysis: every value carries a bound on its error. A sum of n products in f32 is off by at most
-    n * 2**-24 * sum |a||b| (Higham, "Accuracy and Stability of Numerical Algorithms", section 3.1) on each side. Tensor
-    cores that keep fewer bits of sums of 8-bit floats are off by as much more.
+    n * 2**-24 * sum |a||b| (Higham, "Accuracy and Stability of Numerical Algorithms", section 3.1) on each side; n
+    atomic additions to one element likewise. Tensor cores that keep fewer bits of sums of 8-bit floats are off by as
+    much more. ``arrays`` holds what tg.InOut parameters begin with.
     """
-    outputs = {t.name: np.zeros_like(arrays[t.name]) for t in program.tensors if t.output}
+    outputs = {
+        t.name: arrays[t.name].copy() if t.input else np.zeros_like(arrays[t.name]) for t in program.tensors if t.output
+    }
     named = {**arrays, **outputs}
     sizes = bind_sizes(program, [named[t.name] for t in program.tensors])
     machine = _Machine(program, named, sizes, bounds=True, target=target)
@@ -117,6 +120,9 @@ def rounding_bound(
 
 WRAPPING = ("neg", "add", "sub", "mul")
 """Operations whose results may need more bits than integers have."""
+
+Place = tuple[np.ndarray, ...]
+"""An index of an array by arrays, one per axis, as np.ix_ makes it."""
 
 FOLDS: dict[str, np.ufunc] = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 
@@ -131,6 +137,15 @@ def spread(data: np.ndarray, op: hir.Spread) -> np.ndarray:
     return np.broadcast_to(squeezed.reshape(shape), op.result.shape)
 
 
+@dataclass(frozen=True)
+class Added:
+    """What atomic additions to a tensor come to: per element the sum of absolute values, with what it began with, and
+    the number of additions."""
+
+    total: np.ndarray
+    count: np.ndarray
+
+
 @dataclass
 class _Machine:
     """One sequential run: values by id, and with ``bounds`` their error bounds."""
@@ -143,6 +158,7 @@ class _Machine:
     values: dict[int, np.ndarray] = field(default_factory=dict)
     error: dict[int, np.ndarray] = field(default_factory=dict)
     errors: dict[str, np.ndarray] = field(default_factory=dict)
+    added: dict[str, Added] = field(default_factory=dict)
 
     def run(self) -> None:
         if self.bounds:
@@ -150,6 +166,8 @@ class _Machine:
                 t.name: np.zeros(self.arrays[t.name].shape, np.float64) for t in self.program.tensors if t.output
             }
         self.grid(list(self.program.grid), {})
+        for tensor, added in self.added.items():
+            self.errors[tensor] += added.count * F32.epsilon * (added.total + self.errors[tensor])
 
     def grid(self, axes: list[hir.GridAxis], indices: dict[str, int]) -> None:
         if not axes:
@@ -190,6 +208,8 @@ class _Machine:
                 self.load(op, indices)
             case hir.Store():
                 self.store(op, indices)
+            case hir.AtomicAdd():
+                self.atomic_add(op, indices)
             case hir.Fill():
                 shape = op.result.shape
                 self.set(op.result, np.full(shape, constant(op.number, op.result.dtype)), self.no_error(shape))
@@ -208,6 +228,10 @@ class _Machine:
             case hir.Spread():
                 data, error = self.get(op.source)
                 self.set(op.result, spread(data, op), None if error is None else spread(error, op))
+            case hir.Part():
+                data, error = self.get(op.source)
+                part = tuple(slice(o, o + n) for o, n in zip(op.origin, op.result.shape, strict=True))
+                self.set(op.result, data[part], None if error is None else error[part])
             case hir.Transpose():
                 data, error = self.get(op.source)
                 self.set(op.result, data.T, None if error is None else error.T)
@@ -215,38 +239,54 @@ class _Machine:
     def no_error(self, shape: tuple[int, ...]) -> np.ndarray | None:
         return np.zeros(shape) if self.bounds else None
 
-    def place(self, window: hir.Window, indices: dict[str, int]) -> tuple[tuple[slice | int, ...], tuple[slice, ...]]:
-        """Index of the tensor and slices of the tile: the part of the window that lies inside."""
-        inside: list[slice | int] = []
-        part = []
+    def place(self, window: hir.Window, indices: dict[str, int]) -> tuple[Place, Place]:
+        """Indices of the tensor and of the tile: the part of the window that lies inside."""
+        inside, part = [], []
         for axis in window.axes:
-            if axis.at is not None:
-                at = evaluate(axis.at, {**self.sizes, **indices})
-                if at >= evaluate(axis.extent, self.sizes):
-                    return (slice(0, 0),) * len(window.axes), (slice(0, 0),) * len(window.shape)
-                inside.append(at)
-                continue
-            start = indices[axis.index] * axis.size if axis.index else 0
-            stop = min(start + axis.size, evaluate(axis.extent, self.sizes))
-            inside.append(slice(start, max(stop, start)))
-            part.append(slice(0, max(stop - start, 0)))
-        return tuple(inside), tuple(part)
+            extent = evaluate(axis.extent, self.sizes)
+            if axis.rows is not None:
+                positions = self.get(axis.rows)[0].astype(np.int64)
+            else:
+                positions = evaluate(axis.origin, {**self.sizes, **indices}) + np.arange(axis.size)
+            kept = np.flatnonzero((positions >= 0) & (positions < extent))
+            inside.append(positions[kept])
+            if axis.at is None:
+                part.append(kept)
+        if not all(len(kept) for kept in inside):  # nothing along one axis is nothing at all
+            inside, part = ([np.arange(0)] * len(some) for some in (inside, part))
+        return np.ix_(*inside), np.ix_(*part)
 
     def load(self, op: hir.Load, indices: dict[str, int]) -> None:
         inside, part = self.place(op.window, indices)
         tile = np.zeros(op.result.shape, op.result.dtype.numpy)
-        if tile[part].size:
-            tile[part] = self.arrays[op.window.tensor][inside]
-        self.set(op.result, tile, self.no_error(tile.shape))
+        tile[part] = self.arrays[op.window.tensor][inside].reshape(tile[part].shape)
+        error = self.no_error(tile.shape)
+        if error is not None and op.window.tensor in self.errors:
+            error[part] = self.errors[op.window.tensor][inside].reshape(tile[part].shape)
+        self.set(op.result, tile, error)
+
+    def atomic_add(self, op: hir.AtomicAdd, indices: dict[str, int]) -> None:
+        inside, part = self.place(op.window, indices)
+        name, (data, error) = op.window.tensor, self.get(op.value)
+        tensor = self.arrays[name]
+        if error is not None and tensor.dtype == np.float32:
+            if name not in self.added:
+                self.added[name] = Added(np.abs(tensor.astype(np.float64)), np.zeros(tensor.shape))
+            shape, added = tensor[inside].shape, self.added[name]
+            np.add.at(self.errors[name], inside, error[part].reshape(shape))
+            np.add.at(added.total, inside, np.abs(data[part].astype(np.float64)).reshape(shape))
+            np.add.at(added.count, inside, 1)
+        with np.errstate(all="ignore"):
+            np.add.at(tensor, inside, data[part].reshape(tensor[inside].shape))
 
     def store(self, op: hir.Store, indices: dict[str, int]) -> None:
         inside, part = self.place(op.window, indices)
         data, error = self.get(op.value)
-        if not data[part].size:
-            return
-        self.arrays[op.window.tensor][inside] = data[part]
+        tensor = self.arrays[op.window.tensor]
+        shape = tensor[inside].shape
+        tensor[inside] = data[part].reshape(shape)
         if error is not None:
-            self.errors[op.window.tensor][inside] = error[part]
+            self.errors[op.window.tensor][inside] = error[part].reshape(shape)
 
     def dot(self, op: hir.Dot) -> None:
         a, ea = self.multiplied(op.a, op)

@@ -60,7 +60,7 @@ def _tiles(e: Expr, name: str) -> Iterator[int]:
 
 
 def trial_arrays(kernel: tir.Kernel, sizes: Mapping[str, int], seed: int = 0) -> dict[str, np.ndarray]:
-    """Random inputs, and outputs in which what nobody writes shows."""
+    """Random arrays, and where nothing is read such in which what nobody writes shows."""
     import numpy as np
 
     from tidegate.ops.samples import sample, unwritten
@@ -69,5 +69,5 @@ def trial_arrays(kernel: tir.Kernel, sizes: Mapping[str, int], seed: int = 0) ->
     arrays = {}
     for param in kernel.params:
         shape = tuple(evaluate(e, sizes) for e in param.shape)
-        arrays[str(param.name)] = unwritten(shape, param.dtype) if param.output else sample(rng, shape, param.dtype)
+        arrays[str(param.name)] = sample(rng, shape, param.dtype) if param.input else unwritten(shape, param.dtype)
     return arrays

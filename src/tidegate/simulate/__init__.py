@@ -72,6 +72,7 @@ def simulate(
             axes: dict[str, int] = dict(zip((a.name for a in kernel.grid), index, strict=True))
             groups, steps = expand(kernel, {**sizes, **axes})
             clocks = Clocks(kernel.warps, sum(b.stages for b in kernel.barriers))
+            tensors.begin(cta, clocks, steps)
             memory = SharedMemory(kernel.smem, program.cell, completion, rng, reports, steps, clocks, program.strict)
             Scheduler(Cta(program, tensors, memory, clocks, reports), groups, rng, script or ()).run()
         outputs = tensors.outputs()

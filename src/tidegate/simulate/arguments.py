@@ -14,8 +14,8 @@ from tidegate.ir.expr import Sym, evaluate, symbols
 def bind(kernel: tir.Kernel, arrays: Mapping[str, np.ndarray]) -> tuple[dict[str, int], dict[str, np.ndarray]]:
     """The sizes of the kernel, and its input arrays, contiguous.
 
-    Every input must be given. An output may be given, or left out when other arrays tell its shape; of a given one
-    only shape and dtype count. Raises WrongArrays.
+    Every tensor that is read must be given. One that is only written may be given, or left out when other arrays tell
+    its shape; of a given one only shape and dtype count. Raises WrongArrays.
     """
     known = {p.name for p in kernel.params}
     if extra := sorted(set(arrays) - known):
@@ -26,7 +26,7 @@ def bind(kernel: tir.Kernel, arrays: Mapping[str, np.ndarray]) -> tuple[dict[str
     sizes = _sizes(kernel, given)
     for param in kernel.params:
         _check_shape(param, given.get(param.name), sizes)
-    return sizes, {p.name: np.ascontiguousarray(given[p.name]) for p in kernel.params if not p.output}
+    return sizes, {p.name: np.ascontiguousarray(given[p.name]) for p in kernel.params if p.input}
 
 
 def shape_of(param: tir.Param, sizes: Mapping[str, int]) -> tuple[int, ...]:
@@ -39,7 +39,7 @@ def _refuse(what: str, advice: str) -> None:
 
 def _check_type(param: tir.Param, array: np.ndarray | None) -> None:
     if array is None:
-        if not param.output:
+        if param.input:
             _refuse(f"no array is given for {param.name}", f"give {param.name} as an array of {param.dtype}")
         return
     if array.dtype != param.dtype.numpy:

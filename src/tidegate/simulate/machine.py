@@ -12,7 +12,7 @@ from tidegate.ir import tir
 from tidegate.ir.dtypes import DType
 from tidegate.ir.elementwise import OPERATIONS
 from tidegate.ir.layout import LANES, Coord, Layout, coordinates
-from tidegate.ir.registers import source_registers
+from tidegate.ir.registers import row_registers, source_registers
 from tidegate.ops.convert import constant, convert
 from tidegate.simulate.access import (
     CELL_TYPES,
@@ -90,7 +90,8 @@ class Program:
         def make() -> GlobalAccess:
             window = window_operand(stmt)
             assert window is not None
-            if isinstance(stmt, (tir.StGlobal, tir.TmaStore)) and not self.kernel.param(window.tensor).output:
+            param = self.kernel.param(window.tensor)
+            if isinstance(stmt, (tir.StGlobal, tir.TmaStore, tir.AtomicAdd)) and not param.output:
                 raise NotExecutable(stmt=statement(stmt), what=f"{window.tensor} is an input")
             shape = self._shapes[window.tensor]
             if isinstance(stmt, (tir.TmaLoad, tir.TmaStore)):
@@ -99,13 +100,22 @@ class Program:
                 tile, extents = self._whole(slot)
                 threads = Threads(None, step.elected)
                 return global_access(self.kernel, stmt, window, shape, tile, extents, threads, 1)
-            assert isinstance(stmt, (tir.CpAsync, tir.LdGlobal, tir.StGlobal))
+            assert isinstance(stmt, (tir.CpAsync, tir.LdGlobal, tir.StGlobal, tir.AtomicAdd))
+            width = param.dtype.size if isinstance(stmt, tir.AtomicAdd) else stmt.bytes
             layout = self._layout(stmt).with_axes(window.fixed)
             threads = holders(self.kernel, layout, first_thread(layout, step.warps))
             tile = coordinates(layout)
-            return global_access(self.kernel, stmt, window, shape, tile, layout.shape, threads, stmt.bytes)
+            return global_access(self.kernel, stmt, window, shape, tile, layout.shape, threads, width)
 
         return self._once(("window", id(stmt), step.warps.start), make)
+
+    def rows(self, stmt: tir.Instruction, window: tir.Window) -> np.ndarray:
+        """Per register of the tile under a gathered window, the register that holds its row."""
+
+        def make() -> np.ndarray:
+            return np.array(row_registers(self.kernel, window, self._layout(stmt)), dtype=np.intp)
+
+        return self._once(("rows", id(stmt)), make)
 
     def renamed(self, stmt: tir.Move | tir.Slice | tir.Spread) -> np.ndarray:
         """Per register of the result, the register of the source."""
@@ -153,7 +163,7 @@ class Program:
 
 
 def _register_operand(stmt: tir.Instruction) -> tir.Name:
-    if isinstance(stmt, (tir.StGlobal, tir.StShared, tir.StMatrix)):
+    if isinstance(stmt, (tir.StGlobal, tir.AtomicAdd, tir.StShared, tir.StMatrix)):
         return stmt.src
     assert isinstance(stmt, (tir.LdGlobal, tir.LdShared, tir.LdMatrix))
     return stmt.dst
@@ -231,7 +241,8 @@ class Cta:
         shared = self.program.shared(step)
         threads = shared.threads.of(threads)
         if len(threads):
-            values = self.tensors.load(step, self.program.window(step), threads)
+            rows = self.rows(stmt.src, step, threads)
+            values = self.tensors.load(step, self.program.window(step), threads, rows)
             cells = shared.cells(threads, step.slot)
             self.memory.write(step, cells, threads, values, copy=True, replicated=False)
             self.copies.issue(step, threads)
@@ -240,14 +251,23 @@ class Cta:
         access = self.program.window(step)
         threads = access.threads.of(threads)
         if len(threads):
-            self._define_cells(stmt.dst, stmt, threads, self.tensors.load(step, access, threads))
+            rows = self.rows(stmt.src, step, threads)
+            self._define_cells(stmt.dst, stmt, threads, self.tensors.load(step, access, threads, rows))
 
-    def st_global(self, step: Step, stmt: tir.StGlobal, threads: np.ndarray) -> None:
+    def rows(self, window: tir.Window, step: Step, threads: np.ndarray) -> np.ndarray | None:
+        """The coordinates of the threads' elements along the gathered axis of a window, if it has one."""
+        if window.rows is None:
+            return None
+        self.use(window.rows.register, step.stmt, threads)
+        return self._values[window.rows.register][threads][:, self.program.rows(step.stmt, window)].astype(np.int64)
+
+    def st_global(self, step: Step, stmt: tir.StGlobal | tir.AtomicAdd, threads: np.ndarray) -> None:
         access = self.program.window(step)
         threads = access.threads.of(threads)
         if len(threads):
             self.use(stmt.src, stmt, threads)
-            self.tensors.store(step, access, threads, self._cells[stmt.src][threads])
+            rows, add = self.rows(stmt.dst, step, threads), isinstance(stmt, tir.AtomicAdd)
+            self.tensors.store(step, access, threads, self._cells[stmt.src][threads], rows, add=add)
 
     def ld_shared(self, step: Step, stmt: tir.LdShared, threads: np.ndarray) -> None:
         self._read_shared(step, stmt.dst, self.program.shared(step), threads, collective=False)
@@ -342,6 +362,11 @@ class Cta:
     def pass_by(self, step: Step, stmt: tir.Instruction, threads: np.ndarray) -> None:
         """A named barrier of other warps, or a number of registers."""
 
+    def settle(self) -> None:
+        """Forgets the accesses to memory that everyone knows of."""
+        self.memory.settle()
+        self.tensors.settle()
+
     def end(self) -> None:
         """The kernel has ended: nothing may be under way."""
         self.engines.end()
@@ -357,6 +382,7 @@ EXECUTE: dict[type, Callable[..., None]] = {
     tir.CpAsync: Cta.cp_async,
     tir.LdGlobal: Cta.ld_global,
     tir.StGlobal: Cta.st_global,
+    tir.AtomicAdd: Cta.st_global,
     tir.LdShared: Cta.ld_shared,
     tir.StShared: Cta.st_shared,
     tir.LdMatrix: Cta.ldmatrix,

@@ -9,15 +9,16 @@ import numpy as np
 from tidegate.ir import tir
 from tidegate.simulate.access import CELL_TYPES, GlobalAccess, Place, locate
 from tidegate.simulate.arguments import shape_of
+from tidegate.simulate.clocks import Clocks
+from tidegate.simulate.order import NOBODY, Order
 from tidegate.simulate.report import Kind, Reports, first_run
 from tidegate.simulate.trace import Step
-
-NOBODY = -1
 
 
 class Tensors:
     """Tensors as cells [elements + 1, cells per element]; the last row stands for every element outside. Outputs start
-    as poison."""
+    as poison, unless they are inputs too: of these every access is watched (``_orders``), and of an element written in
+    the running CTA ``_before`` holds the value that threads see which do not know of that."""
 
     def __init__(
         self,
@@ -32,42 +33,88 @@ class Tensors:
         self.shapes: dict[str, tuple[int, ...]] = {p.name: shape_of(p, sizes) for p in kernel.params}
         self._cells: dict[str, np.ndarray] = {}
         self._writer: dict[str, np.ndarray] = {}
+        self._orders: dict[str, Order] = {}
+        self._before: dict[str, np.ndarray] = {}
         kind = CELL_TYPES[cell]
         for param in kernel.params:
             count = int(np.prod(self.shapes[param.name], dtype=np.int64))
             cells = np.full((count + 1, param.dtype.size // cell), np.iinfo(kind).max, kind)
             if param.output:
                 self._writer[param.name] = np.full(count + 1, NOBODY, np.int32)
-            else:
+            if param.input:
                 cells[:count] = inputs[param.name].reshape(-1).view(kind).reshape(cells[:count].shape)
+            if param.input and param.output:
+                self._orders[param.name] = Order(count)
+                self._before[param.name] = cells.copy()
             self._cells[param.name] = cells
 
-    def load(self, step: Step, access: GlobalAccess, threads: np.ndarray) -> np.ndarray:
+    def begin(self, cta: int, clocks: Clocks, trace: list[Step]) -> None:
+        """A CTA starts."""
+        for order in self._orders.values():
+            order.begin(cta, clocks, trace)
+
+    def ordered(self, name: str) -> bool:
+        """Whether accesses to a tensor may have to be ordered."""
+        return name in self._orders
+
+    def settle(self) -> None:
+        """Forgets the accesses that everyone in the CTA knows of."""
+        for order in self._orders.values():
+            order.settle()
+
+    def load(self, step: Step, access: GlobalAccess, threads: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
         """[threads, cells per thread]: zero outside the bounds, poison outside the tensor or where nothing is
-        written."""
-        place = locate(access, step.origin, step.bounds, threads)
+        written. ``rows``: see :func:`locate`."""
+        place = locate(access, step.origin, step.bounds, threads, rows)
         flat = self._valid(step, access, place, threads)
         cells = self._cells[access.param.name][flat]
         if place.inside is not None:
             cells[~place.inside] = 0
-        if access.param.output:
+        order = self._orders.get(access.param.name)
+        if order is not None:
+            for fault in order.read(step, flat, threads):
+                self._report(fault.kind, step, access, flat, fault.bad, threads, other=fault.other)
+            stale = order.stale(flat, threads)
+            cells[stale] = self._before[access.param.name][flat][stale]
+        elif access.param.output:
             self._check_written(step, access, flat, place.inside, threads)
         return cells.reshape(len(threads), -1)
 
-    def store(self, step: Step, access: GlobalAccess, threads: np.ndarray, values: np.ndarray) -> None:
+    def store(
+        self,
+        step: Step,
+        access: GlobalAccess,
+        threads: np.ndarray,
+        values: np.ndarray,
+        rows: np.ndarray | None = None,
+        *,
+        add: bool = False,
+    ) -> None:
+        """Writes, or with ``add`` atomically adds, cells [threads, cells per thread]. ``rows``: see :func:`locate`."""
         name = access.param.name
-        place = locate(access, step.origin, step.bounds, threads)
+        place = locate(access, step.origin, step.bounds, threads, rows)
         flat = self._valid(step, access, place, threads)
         valid = flat < len(self._cells[name]) - 1
         at = flat[valid]
-        writer = self._writer[name]
-        strangers = (writer[at] != NOBODY) & (writer[at] != self._reports.cta)
-        if strangers.any():
-            bad = np.zeros_like(valid)
-            bad[valid] = strangers
-            self._report("two writers", step, access, flat, bad, threads)
-        self._cells[name][at] = values.reshape(*flat.shape, -1)[valid]
-        writer[at] = self._reports.cta
+        if (order := self._orders.get(name)) is not None:
+            for fault in order.write(step, flat, threads, add=add):
+                self._report(fault.kind, step, access, flat, fault.bad, threads, other=fault.other)
+            self._before[name][at] = self._cells[name][at]
+        else:
+            writer = self._writer[name]
+            strangers = (writer[at] != NOBODY) & (writer[at] != self._reports.cta)
+            if strangers.any():
+                bad = np.zeros_like(valid)
+                bad[valid] = strangers
+                self._report("two writers", step, access, flat, bad, threads)
+        kept = values.reshape(*flat.shape, -1)[valid]
+        if add:
+            kind = access.param.dtype.numpy
+            numbers = self._cells[name].view(kind)
+            np.add.at(numbers, at, np.ascontiguousarray(kept).view(kind))
+        else:
+            self._cells[name][at] = kept
+        self._writer[name][at] = self._reports.cta
 
     def outputs(self) -> dict[str, np.ndarray]:
         """The output arrays; reports elements that nothing wrote."""
@@ -75,7 +122,7 @@ class Tensors:
         for name, writer in self._writer.items():
             shape = self.shapes[name]
             left = np.flatnonzero(writer[:-1] == NOBODY)
-            if len(left):
+            if len(left) and not self._params[name].input:
                 first = tuple(int(i) for i in np.unravel_index(left[0], shape))
                 self._reports.never_written(name, len(left), first)
             cells = np.ascontiguousarray(self._cells[name][:-1])
@@ -115,10 +162,17 @@ class Tensors:
         bad: np.ndarray,
         threads: np.ndarray,
         detail: str = "",
+        other: tir.Stmt | None = None,
     ) -> None:
         row = int(np.flatnonzero(bad.any(axis=1))[0])
         size = access.param.dtype.size
         span = first_run(flat[row][bad[row]], size)
         self._reports.add(
-            kind, step.stmt, thread=int(threads[row]), buffer=access.param.name, bytes=span, detail=detail
+            kind,
+            step.stmt,
+            thread=int(threads[row]),
+            buffer=access.param.name,
+            bytes=span,
+            writer=other,
+            detail=detail,
         )

@@ -108,7 +108,7 @@ def shared_operand(stmt: tir.Stmt) -> tir.Slot | None:
 
 
 def window_operand(stmt: tir.Stmt) -> tir.Window | None:
-    if isinstance(stmt, (tir.StGlobal, tir.TmaStore)):
+    if isinstance(stmt, (tir.StGlobal, tir.AtomicAdd, tir.TmaStore)):
         return stmt.dst
     return stmt.src if isinstance(stmt, (tir.CpAsync, tir.LdGlobal, tir.TmaLoad)) else None
 
