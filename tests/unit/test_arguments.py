@@ -134,12 +134,15 @@ def test_dlpack_arrays_are_described_and_handed_over_to_the_stream_of_the_others
     fake_driver.install(monkeypatch)
     memory = np.arange(48, dtype=np.float32).reshape(6, 8)
     alone, beside = Dlpack(memory[:, 2:5], versioned), Dlpack(memory, versioned)
-    assert describe(alone) == [Described("f32", (6, 3), (8, 1), memory.ctypes.data + 8, "cuda:1")]
+    locked = not versioned  # before version 1.0 of the protocol an owner cannot say
+    assert describe(alone) == [Described("f32", (6, 3), (8, 1), memory.ctypes.data + 8, "cuda:1", locked)]
     found = describe(beside, Cuda())
-    assert found[0] == Described("f32", (6, 8), (8, 1), memory.ctypes.data, "cuda:1")
+    assert found[0] == Described("f32", (6, 8), (8, 1), memory.ctypes.data, "cuda:1", locked)
     assert (alone.asked, beside.asked) == ([1], [7])
-    memory.flags.writeable = False
+    beside.__cuda_array_interface__ = Cuda(stream=None, data=(memory.ctypes.data, True)).__cuda_array_interface__  # type: ignore[attr-defined]
+    assert describe(beside) == [Described("f32", (6, 8), (8, 1), memory.ctypes.data, "cuda:1", True)]
     if versioned:
+        memory.flags.writeable = False
         assert describe(Dlpack(memory, versioned))[0].read_only
     fake_driver.uninstall()
 
@@ -149,6 +152,7 @@ def test_dlpack_arrays_are_described_and_handed_over_to_the_stream_of_the_others
     [
         ([1, 2], "p0 is given a list"),
         (Tensor("float32", 4, device=-1), "p0 is a tensor on the CPU"),
+        (Tensor("float32", 4, at=0), "p0 is a Tensor without memory of its own"),
         (Cuda(mask=Cuda()), "p0 is a masked array"),
         (Cuda(strides=(33, 2)), r"p0 has strides of \(33, 2\) bytes"),
         (Dlpack(np.zeros(3), True, device=1), "p0 is an array that is not on a CUDA device"),
