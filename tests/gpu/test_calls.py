@@ -10,6 +10,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from cases import load
 
 import tidegate as tg
 from tidegate.errors import WrongArguments
@@ -228,6 +229,70 @@ def test_arrays_of_others_run_on_their_device(two: Any) -> None:
     with cupy.cuda.Device(1):
         cupy.cuda.runtime.deviceSynchronize()
         assert float(y.min()) == float(y.max()) == 2
+
+
+# ---------------------------------------------------------------------------------------------- strides
+
+
+def test_views_with_gaps_are_read_and_written(torch: Any) -> None:
+    kernel = make()
+    wide = torch.randn(300, 96, device="cuda")
+    out = torch.zeros(300, 80, device="cuda")
+    columns = (wide[:, :32], wide[:, 1:33], wide[:, 2:34])
+    for x in (*columns, wide[::3, 64:], wide[7:8, 4:36], wide[:1, :32].expand(50, 32)):
+        for y in (out[: len(x), 16:48], out[: len(x), 3:35], torch.zeros(len(x), 32, device="cuda")):
+            for _ in range(2):
+                out.zero_()
+                kernel(x, y)
+                assert torch.equal(y, x * 2)
+                if y.stride(0) == 80:  # and nothing beside it
+                    y.zero_()
+                    assert not out.any()
+    rows = wide.as_strided((200, 32), (16, 1))  # windows that overlap, read
+    kernel(rows, out[:200, :32])
+    assert torch.equal(out[:200, :32], rows * 2)
+    kernel(wide[:, :32], wide[:, 32:64])  # columns of one array
+    assert torch.equal(wide[:, 32:64], wide[:, :32] * 2)
+
+
+def test_strides_that_no_kernel_can_work_with_are_refused_by_name(torch: Any) -> None:
+    kernel = make()
+    x, y = torch.ones(64, 32, device="cuda"), torch.zeros(64, 32, device="cuda")
+    for arrays, message in [
+        ((torch.ones(32, 64, device="cuda").t(), y), "x has the stride 64 on axis 1"),
+        ((torch.ones(64, 64, device="cuda")[:, ::2], y), "x has the stride 2 on axis 1"),
+        ((x, y[:1].expand(64, 32)), "y has the stride 0 on axis 0"),
+        ((x, torch.zeros(4096, device="cuda").as_strided((64, 32), (16, 1))), "y has the stride 16 on axis 0"),
+        ((x[:, :32], x.as_strided((64, 32), (32, 1))), "y is written and shares memory with x"),
+    ]:
+        with pytest.raises(WrongArguments, match=message):
+            kernel(*arrays)
+
+
+def test_attention_takes_heads_as_they_lie_in_a_projection(torch: Any) -> None:
+    """[batch, length, heads, width] seen as [batch, heads, length, width]: no copy."""
+    kernel = load("attention_small").attention
+    qkv = torch.randn(2, 200, 3, 4, 64, device="cuda").bfloat16()
+    q, k, v = (qkv[:, :, i].transpose(1, 2) for i in range(3))
+    out = torch.zeros(2, 200, 4, 64, device="cuda", dtype=torch.bfloat16)
+    packed = torch.zeros(2, 4, 200, 64, device="cuda", dtype=torch.bfloat16)
+    keys = 192
+    kernel(q, k[:, :, :keys], v[:, :, :keys], out.transpose(1, 2))
+    kernel(q.contiguous(), k[:, :, :keys].contiguous(), v[:, :, :keys].contiguous(), packed)
+    assert torch.equal(out.transpose(1, 2), packed)
+
+
+def test_products_of_views(torch: Any) -> None:
+    kernel = load("gemm").gemm_v2
+    a = torch.randn(300, 512, device="cuda").bfloat16()
+    b = torch.randn(200, 512, device="cuda").bfloat16()
+    c = torch.zeros(300, 512, device="cuda", dtype=torch.bfloat16)
+    packed = torch.zeros(300, 256, device="cuda", dtype=torch.bfloat16)
+    for at in (0, 8, 4):  # 16 and 8 bytes of alignment
+        x, y = a[:, at : at + 200], b[:, at : at + 256]
+        kernel(x, y, c[:, at : at + 256])
+        kernel(x.contiguous(), y.contiguous(), packed)
+        assert torch.equal(c[:, at : at + 256], packed)
 
 
 # ---------------------------------------------------------------------------------------------- what is refused

@@ -215,6 +215,8 @@ def thread_coordinate(cx: Context, layout: Layout, axis: int, hint: str) -> str:
 
 def _stride(cx: Context, param: tir.Param, axis: int) -> str:
     """Elements between neighbours along ``axis``: a number where the sizes are fixed, else C++ of 64 bits."""
+    if param.strided and axis < len(param.shape) - 1:
+        return cx.pitch(param, axis)
     known, symbolic = 1, []
     for extent in param.shape[axis + 1 :]:
         value = cx.constant(extent)
@@ -232,6 +234,8 @@ def _offset(coordinates: list[str], strides: list[str]) -> str:
     """C++ of a coordinate's distance in elements from the first, in 64 bits where a stride multiplies."""
     terms = []
     for coordinate, stride in zip(coordinates, strides, strict=True):
+        if coordinate == "0":
+            continue
         if coordinate.isdigit() and stride.isdigit():
             terms.append(str(int(coordinate) * int(stride)))
         else:

@@ -279,6 +279,8 @@ class _Legaliser:
         need = wanted if node.by and node.by.options else 4
         tensor = self.program.tensor(node.window.tensor)
         rows = next(map(str, tensor.shape[1:][-1:]), "its start")
+        if tensor.pitch:
+            rows = f"apart by multiples of {tensor.pitch}"
         if align < need:
             raise CopyAlignment(
                 node.span,

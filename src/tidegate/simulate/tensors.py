@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from tidegate.ir import tir
-from tidegate.simulate.access import CELL_TYPES, GlobalAccess, Place, locate
+from tidegate.simulate.access import CELL_TYPES, GlobalAccess, Place, locate, strides_of
 from tidegate.simulate.arguments import shape_of
 from tidegate.simulate.report import Kind, Reports, first_run
 from tidegate.simulate.trace import Step
@@ -15,9 +15,17 @@ from tidegate.simulate.trace import Step
 NOBODY = -1
 
 
+def elements_of(param: tir.Param, shape: tuple[int, ...]) -> np.ndarray | slice:
+    """Where in memory the elements are, in row-major order."""
+    if not param.strided:
+        return slice(0, int(np.prod(shape, dtype=np.int64)))
+    axes = [np.arange(n, dtype=np.intp) * step for n, step in zip(shape, strides_of(param, shape), strict=True)]
+    return sum(np.ix_(*axes), np.zeros(shape, np.intp)).reshape(-1)
+
+
 class Tensors:
-    """Tensors as cells [elements + 1, cells per element]; the last row stands for every element outside. Outputs start
-    as poison."""
+    """Tensors as cells [elements + 1, cells per element], in the order of memory; the last row stands for every element
+    outside. Outputs start as poison."""
 
     def __init__(
         self,
@@ -33,13 +41,17 @@ class Tensors:
         self._cells: dict[str, np.ndarray] = {}
         self._writer: dict[str, np.ndarray] = {}
         kind = CELL_TYPES[cell]
+        self._elements: dict[str, np.ndarray | slice] = {
+            p.name: elements_of(p, self.shapes[p.name]) for p in kernel.params
+        }
         for param in kernel.params:
-            count = int(np.prod(self.shapes[param.name], dtype=np.int64))
+            elements = self._elements[param.name]
+            count = elements.stop if isinstance(elements, slice) else int(elements.max(initial=-1)) + 1
             cells = np.full((count + 1, param.dtype.size // cell), np.iinfo(kind).max, kind)
             if param.output:
                 self._writer[param.name] = np.full(count + 1, NOBODY, np.int32)
             else:
-                cells[:count] = inputs[param.name].reshape(-1).view(kind).reshape(cells[:count].shape)
+                cells[elements] = inputs[param.name].reshape(-1).view(kind).reshape(cells[elements].shape)
             self._cells[param.name] = cells
 
     def load(self, step: Step, access: GlobalAccess, threads: np.ndarray) -> np.ndarray:
@@ -73,12 +85,12 @@ class Tensors:
         """The output arrays; reports elements that nothing wrote."""
         out = {}
         for name, writer in self._writer.items():
-            shape = self.shapes[name]
-            left = np.flatnonzero(writer[:-1] == NOBODY)
+            shape, elements = self.shapes[name], self._elements[name]
+            left = np.flatnonzero(writer[elements] == NOBODY)
             if len(left):
                 first = tuple(int(i) for i in np.unravel_index(left[0], shape))
                 self._reports.never_written(name, len(left), first)
-            cells = np.ascontiguousarray(self._cells[name][:-1])
+            cells = np.ascontiguousarray(self._cells[name][elements])
             out[name] = cells.reshape(-1).view(self._params[name].dtype.numpy).reshape(shape)
         return out
 
