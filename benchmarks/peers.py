@@ -347,24 +347,18 @@ SECTIONS: dict[str, Callable[[], Iterator[Case]]] = {
 # ---------------------------------------------------------------------------------------------- the table
 
 
+def figures(r: Row) -> tuple[str, ...]:
+    digits = 1 if r.rate >= 100 else 2
+    return f"{r.ms:.4f}", f"{r.spread:.4f}", f"{r.rate:.{digits}f}", r.unit, f"{r.error:.1e}", r.clock
+
+
 def table(rows: list[Row], markdown: bool) -> Iterator[str]:
     """The lines of the table."""
     heads = ("case", "what", "ms", "spread", "rate", "unit", "rel. diff", "SM clock")
     cells = [
-        (r.case, r.what, f"failed: {r.failed}", "", "", "", "", "")
-        if r.failed
-        else (
-            r.case,
-            r.what,
-            f"{r.ms:.4f}",
-            f"{r.spread:.4f}",
-            f"{r.rate:.{1 if r.rate >= 100 else 2}f}",
-            r.unit,
-            f"{r.error:.1e}",
-            r.clock,
-        )
+        (r.case, r.what, f"failed: {r.failed}", "", "", "", "", "") if r.failed else (r.case, r.what, *figures(r))
         for r in rows
-    ]  # fmt: skip
+    ]
     if markdown:
         yield f"| {' | '.join(heads)} |"
         yield "|---|---|---:|---:|---:|---|---:|---:|"

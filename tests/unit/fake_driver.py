@@ -6,6 +6,7 @@ import ctypes
 import sys
 import threading
 from dataclasses import dataclass, field
+from math import prod
 from types import SimpleNamespace
 from typing import Any
 
@@ -143,6 +144,9 @@ class Tensor:
 
     def data_ptr(self) -> int:
         return self.at
+
+    def numel(self) -> int:
+        return prod(self.shape)
 
     def is_contiguous(self) -> bool:
         return self.contiguous

@@ -124,7 +124,6 @@ def test_tensors_are_checked_every_time(one: FakeDriver) -> None:
     for arrays, message in [
         ((x, Tensor("float16", 8, 32, at=1 << 20)), "y is f32, the array is f16"),
         ((x, Tensor("float32", 8, 16, at=1 << 20)), r"got shape \(8, 16\)"),
-        ((x, Tensor("float32", 8, 32, at=1 << 20, strides=(64, 1))), "y is not contiguous"),
         ((x, Tensor("float32", 8, 32, device=-1)), "y is a tensor on the CPU"),
         ((x, np.zeros((8, 32), np.float32)), "y is on host, x on cuda:0"),
         ((x,), "1 arrays are given for 2 parameters"),
@@ -150,8 +149,8 @@ def test_misaligned_tensors_get_code_of_their_own_and_loaded_kernels_refuse_them
             loaded(*pair(at=4100))
 
 
-def compiled() -> Any:
-    found = make().compile(target="h200")
+def compiled(**given: Any) -> Any:
+    found = make().compile(target="h200", **given)
     found.__dict__["cubin"] = SimpleNamespace(code=b"", arch="sm_90a")
     return found
 
@@ -172,6 +171,77 @@ def test_an_error_of_the_driver_names_the_kernel(one: FakeDriver) -> None:
     for _ in range(2):
         with pytest.raises(LaunchFailed, match="scaled: cuLaunchKernelEx returned CUDA_ERROR_X"):
             kernel(*pair())
+
+
+# ---------------------------------------------------------------------------------------------- strides
+
+
+def test_strides_are_launch_arguments_of_code_that_is_compiled_for_them(one: FakeDriver) -> None:
+    kernel = make()
+    kernel(*pair())
+    x, y = pair()
+    for stride in (64, 96, 1 << 33, 0):
+        kernel(Tensor("float32", 8, 32, at=4096, strides=(stride, 1)), y)
+        assert one.launches.pop().words == [4096, y.at, 8, stride]
+    kernel(x, Tensor("float32", 8, 32, at=y.at, strides=(48, 1)))
+    assert one.launches.pop().words == [x.at, y.at, 8, 48]
+    assert one.calls.count("cuLibraryLoadData") == 3  # without strides, of x, of y
+    for stride in (33, 35, 34):  # of other alignment
+        kernel(Tensor("float32", 8, 32, at=4096, strides=(stride, 1)), y)
+    assert one.calls.count("cuLibraryLoadData") == 5
+    kernel(Tensor("float32", 1, 32, at=4096, strides=(7, 1)), Tensor("float32", 1, 32, at=y.at, strides=(9, 1)))
+    assert one.launches.pop().words == [4096, y.at, 1]  # one row has no stride
+
+
+def test_strides_that_no_kernel_can_work_with_are_refused_by_name(one: FakeDriver) -> None:
+    kernel = make()
+    x, y = pair()
+    for strides, message in [
+        ((1, 8), r"x has the stride 8 on axis 1 of shape \(8, 32\): accesses run along the last axis"),
+        ((64, 2), r"x has the stride 2 on axis 1 of shape \(8, 32\): accesses run along the last axis"),
+        ((-32, 1), r"x has the stride -32 on axis 0 of shape \(8, 32\): it runs backwards"),
+    ]:
+        with pytest.raises(WrongArguments, match=message):
+            kernel(Tensor("float32", 8, 32, at=4096, strides=strides), y)
+    for stride in (0, 16, 31):
+        with pytest.raises(WrongArguments, match=f"y has the stride {stride} on axis 0 .*: elements .* share memory"):
+            kernel(x, Tensor("float32", 8, 32, at=y.at, strides=(stride, 1)))
+    assert one.launches == []
+
+
+def test_columns_of_one_array_may_be_read_and_written(one: FakeDriver) -> None:
+    kernel = make()
+    left, right = (Tensor("float32", 8, 32, at=4096 + 4 * at, strides=(64, 1)) for at in (0, 32))
+    kernel(left, right)
+    assert one.launches.pop().words == [left.at, right.at, 8, 64, 64]
+    for at in (4, 28, -28, 36):  # into the columns of the other, in the same row or the next one
+        with pytest.raises(WrongArguments, match="y is written and shares memory with x"):
+            kernel(left, Tensor("float32", 8, 32, at=left.at + 4 * at, strides=(64, 1)))
+
+
+def test_loaded_kernels_take_the_strides_that_they_are_compiled_for(one: FakeDriver) -> None:
+    wide = Tensor("float32", 8, 32, at=4096, strides=(64, 1))
+    y = pair()[1]
+    with pytest.raises(WrongArguments, match=r"x is not contiguous .* with strides \(64, 1\)"):
+        compiled().loaded(wide, y)
+    loaded = compiled(strided={"x": 8}).loaded
+    loaded(wide, y)
+    loaded(*pair())
+    assert [launch.words[3] for launch in one.launches] == [64, 32]
+    with pytest.raises(WrongArguments, match="x has the stride 34 on axis 0: 136 bytes are no multiple of 16"):
+        loaded(Tensor("float32", 8, 32, at=4096, strides=(34, 1)), y)
+
+
+def test_copies_of_host_arrays_are_padded_for_kernels_that_take_strides(one: FakeDriver) -> None:
+    @tg.kernel(warps=1)
+    def copied(x: tg.Tensor["R", "N", "f32"], y: tg.Out["R", "N", "f32"]):
+        for r, n in tg.grid(tg.tiles("R", 4), tg.tiles("N", 32)):
+            y[r, n] = tg.load(x[r, n])
+
+    found = copied.compile(target="h200", strided=("x", "y"), multiples={"N": 1, "R": 1})
+    found.__dict__["cubin"] = SimpleNamespace(code=b"", arch="sm_90a")
+    found.loaded(np.ones((5, 7), np.float32), np.empty((5, 7), np.float32))
+    assert one.launches.pop().words == [1 << 20, 1 << 20, 5, 7, 8, 8]
 
 
 # ---------------------------------------------------------------------------------------------- devices, threads

@@ -268,6 +268,8 @@ def thread_coordinate(cx: Context, layout: Layout, axis: int, hint: str) -> str:
 
 def _stride(cx: Context, param: tir.Param, axis: int) -> str:
     """Elements between neighbours along ``axis``: a number where the sizes are fixed, else C++ of 64 bits."""
+    if param.strided and axis < len(param.shape) - 1:
+        return cx.pitch(param, axis)
     known, symbolic = 1, []
     for extent in param.shape[axis + 1 :]:
         value = cx.constant(extent)

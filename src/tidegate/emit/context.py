@@ -57,6 +57,10 @@ class Context:
             self._names[key] = self.fresh(name, f"_{kind}")
         return self._names[key]
 
+    def pitch(self, param: tir.Param, axis: int) -> str:
+        """The C++ name of the launch argument that is a tensor's stride along an axis."""
+        return self.name(f"pitch {axis}", f"{param.name}_pitch{axis if len(param.shape) > 2 else ''}")
+
     def fresh(self, wanted: str, suffix: str = "_") -> str:
         """A C++ identifier that nothing else has, ``wanted`` if it can be."""
         name = wanted

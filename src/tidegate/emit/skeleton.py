@@ -67,8 +67,9 @@ BAND = 8
 
 def emit(kernel: tir.Kernel, delays: Delays | None = None) -> str:
     """CUDA C++ of a kernel, complete and without includes: ``extern "C" __global__ void <kernel name>``, which takes a
-    pointer per parameter, then an int per size that is not fixed. Launch it with a one-dimensional grid of the product
-    of the grid extents, ``kernel.threads`` threads and ``kernel.smem`` bytes of dynamic shared memory.
+    pointer per parameter, then an int per size that is not fixed, then an i64 per stride that is an argument. Launch
+    it with a one-dimensional grid of the product of the grid extents, ``kernel.threads`` threads and ``kernel.smem``
+    bytes of dynamic shared memory.
 
     The text maps the linear CTA index to the grid axes itself: last axis fastest, except that the last two axes are
     walked in bands of BAND rows, column by column, so that CTAs that run at one time share rows and columns of their
@@ -91,6 +92,7 @@ def emit(kernel: tir.Kernel, delays: Delays | None = None) -> str:
     entry = cx.name("kernel", kernel.name)
     params = [_param(cx, p) for p in kernel.params]
     params += [f"int {cx.name('size', d.name)}" for d in kernel.dims if d.value is None]
+    params += [f"i64 {cx.pitch(p, axis)}" for p, axis in kernel.pitches]
     body = [*_grid(cx), *_top_level(cx, kernel.body)]
     if delays is not None and delays.guard:
         body = [*poison_lines(kernel), *body, *guard_lines(kernel, cx.name("param", delays.guard))]

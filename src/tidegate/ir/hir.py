@@ -44,13 +44,15 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Tensor:
-    """A parameter: row-major, rank 1 or more; sizes are expressions over named dimensions."""
+    """A parameter: row-major, rank 1 or more; sizes are expressions over named dimensions. ``pitch``: 0 for a tensor
+    without gaps; else all strides but the last are launch arguments, which ``pitch`` elements divide."""
 
     name: str
     dtype: DType
     shape: tuple[Expr, ...]
     direction: Direction
     span: Span
+    pitch: int = 0
 
     @property
     def output(self) -> bool:

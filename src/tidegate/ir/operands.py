@@ -108,13 +108,16 @@ class Dim:
 
 @dataclass(frozen=True)
 class Param:
-    """A row-major global tensor. ``align`` bytes divide its address and (rank > 1) all strides but the last."""
+    """A row-major global tensor. ``align`` bytes divide its address and (rank > 1) all strides but the last. It has no
+    gaps, unless it is ``strided``: then all strides but the last, which is 1, are launch arguments; they are not
+    negative, and no two elements of an output share bytes."""
 
     name: Name
     dtype: DType
     shape: tuple[Expr, ...]
     direction: Direction
     align: int
+    strided: bool = False
 
     @property
     def output(self) -> bool:

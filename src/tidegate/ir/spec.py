@@ -278,6 +278,10 @@ def _param_problems(kernel: tir.Kernel, param: tir.Param) -> Iterator[str]:
     if param.align < param.dtype.size or param.align & (param.align - 1):
         yield f"align must be a power of two of at least {param.dtype.size}, the size of {param.dtype}"
         return
+    if param.strided:
+        if len(param.shape) < 2:
+            yield "a tensor of one axis has no stride that could be a launch argument"
+        return
     fixed: dict[str, int] = {d.name: d.value for d in kernel.dims if d.value is not None and d.value > 0}
     pitch = param.dtype.size
     for axis in range(len(param.shape) - 1, 0, -1):

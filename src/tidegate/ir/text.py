@@ -27,7 +27,7 @@ from tidegate.ir.scan import Line, scan
 TEMPLATES: dict[type, str] = {
     tir.Kernel: "kernel {name} target {target} warps {warps} smem {smem}",
     tir.Dim: "dim {name}( = {value})?( multiple {multiple})?",
-    tir.Param: "param {name} {dtype} {shape} {direction} align {align}",
+    tir.Param: "param {name} {dtype} {shape} {direction} align {align}( strided{strided:flag})?",
     tir.GridAxis: "grid {name} < {extent}",
     Layout: "layout {name} {shape:extents} reg {reg} lane {lane} warp {warp} rep {rep}( replicated{replicated:flag})?",
     tir.Buffer: "buffer {name} {dtype} {shape:extents} stages {stages} at {offset} stride {stride}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, overload
 
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from tidegate.lang.source import Signature, Source
 
 DEFAULT_WARPS = 4
+
+STRIDE_MULTIPLE = 16
+"""Elements that are taken to divide the strides of a tensor with gaps, unless it is said otherwise."""
 
 
 class Kernel:
@@ -96,6 +99,7 @@ class Kernel:
 
     def program(self, multiples: Mapping[str, int] | None = None, **given: Any) -> hir.Program:
         """The HIR for these constants and sizes. ``multiples``: what divides the sizes that are not given."""
+        strided = self.strided(given.pop("strided", ()))
         from tidegate.lang.parser import parse
         from tidegate.lang.source import whole
 
@@ -107,7 +111,7 @@ class Kernel:
         given = {name: value for name, value in given.items() if name not in self.dims or value is not None}
         sizes = {name: _size(name, given.pop(name), 0) for name in self.dims if name in given}
         divisors = self._multiples({} if multiples is None else multiples)
-        return parse(self.source, self.signature, self.constants(given), sizes, divisors, count)
+        return parse(self.source, self.signature, self.constants(given), sizes, divisors, strided, count)
 
     def _multiples(self, multiples: Mapping[str, int]) -> dict[str, int]:
         """Checked: names of dimensions and positive numbers."""
@@ -117,6 +121,22 @@ class Kernel:
                 advice="give a dictionary of dimensions, e.g. multiples={'K': 16}",
             )
         return {name: _size(name, value, 1) for name, value in multiples.items()}
+
+    def strided(self, given: Any) -> dict[str, int]:
+        """The argument ``strided``: names of tensors, or a mapping from them. Checked: tensors of two or more axes, and
+        what divides their strides but the last, in elements."""
+        names = given.split(",") if isinstance(given, str) else given
+        if not isinstance(names, Iterable):
+            raise UnknownConstant(what=f"strided={given!r} is no list of tensors", advice="give their names: ('x',)")
+        pairs = names.items() if isinstance(names, Mapping) else names
+        found = dict(pair if isinstance(pair, tuple) and len(pair) == 2 else (pair, STRIDE_MULTIPLE) for pair in pairs)
+        ranks = {name: len(kind.shape) for name, kind, _ in self.signature.tensors}
+        for name in found:
+            if ranks.get(name, 0) < 2:
+                what = f"kernel {self.name} has no tensor {name!r}" if name not in ranks else f"{name} has one axis"
+                known = ", ".join(n for n, rank in ranks.items() if rank > 1) or "none is"
+                raise UnknownConstant(what=f"strided={given!r}: {what}", advice=f"tensors that may be: {known}")
+        return {name: _size(name, multiple, 1) for name, multiple in found.items()}
 
     def captured(self) -> tuple[Any, ...]:
         """The values that the kernel reads from its module and enclosing functions now: compile-time values that no
@@ -148,7 +168,8 @@ class Kernel:
         with ``plan``, ``tir``, ``cuda``, ``smem``, ``check()``, ``simulate()`` and calling.
 
         ``plan``: a producer's name, an AsyncPlan, or the path of a saved one. ``share=False`` keeps the bytes of all
-        buffers apart.
+        buffers apart. ``strided``: names of tensors whose rows need not follow one another in memory, or a mapping
+        from them to what divides their strides, in elements (16).
         """
         from tidegate.runtime.compiled import compile_program
 

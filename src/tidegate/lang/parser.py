@@ -37,12 +37,14 @@ def parse(
     constants: Mapping[str, Any],
     sizes: Mapping[str, int],
     multiples: Mapping[str, int],
+    strided: Mapping[str, int],
     warps: int,
 ) -> hir.Program:
-    """The HIR of a kernel for given constants; ``sizes`` fixes dimensions, ``multiples`` says what divides others."""
+    """The HIR of a kernel for given constants; ``sizes`` fixes dimensions, ``multiples`` says what divides others,
+    ``strided`` what divides the strides of tensors that have gaps, in elements."""
     signature = _with_constants(signature, constants)
     dims = _dimensions(signature)
-    tensors = _tensors(source, signature, sizes)
+    tensors = _tensors(source, signature, sizes, strided)
     parser = _Parser(source, tensors, constants, {d: Int(sizes[d]) if d in sizes else Sym(d) for d in dims})
     try:
         body = parser.kernel()
@@ -103,7 +105,9 @@ def _dimensions(signature: Signature) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _tensors(source: Source, signature: Signature, sizes: Mapping[str, int]) -> tuple[hir.Tensor, ...]:
+def _tensors(
+    source: Source, signature: Signature, sizes: Mapping[str, int], strided: Mapping[str, int]
+) -> tuple[hir.Tensor, ...]:
     out = []
     for name, kind, span in signature.tensors:
         if kind.dtype not in DTYPES:
@@ -118,7 +122,7 @@ def _tensors(source: Source, signature: Signature, sizes: Mapping[str, int]) -> 
         shape: tuple[Expr, ...] = tuple(
             Int(s) if isinstance(s, int) else Int(sizes[s]) if s in sizes else Sym(s) for s in kind.shape
         )
-        out.append(hir.Tensor(name, DTYPES[kind.dtype], shape, kind.direction, span))
+        out.append(hir.Tensor(name, DTYPES[kind.dtype], shape, kind.direction, span, strided.get(name, 0)))
     return tuple(out)
 
 

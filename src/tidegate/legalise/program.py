@@ -311,6 +311,8 @@ class _Legaliser(Gathering):
         tensor = self.program.tensor(node.window.tensor)
         if align < need:
             rows = next(map(str, tensor.shape[1:][-1:]), "its start")
+            if tensor.pitch:
+                rows = f"apart by multiples of {tensor.pitch}"
             why = f"its rows ({rows} elements of {size} bytes) begin at multiples of {align} bytes"
             if align < self.align[tensor.name]:
                 why = f"the window begins at {node.window.axes[-1].start} of its last axis"

@@ -43,7 +43,9 @@ class Tensors:
 
     def params(self) -> tuple[tir.Param, ...]:
         tensors = self.program.tensors
-        return tuple(tir.Param(tir.Name(t.name), t.dtype, t.shape, t.direction, self.align[t.name]) for t in tensors)
+        return tuple(
+            tir.Param(tir.Name(t.name), t.dtype, t.shape, t.direction, self.align[t.name], t.pitch > 0) for t in tensors
+        )
 
     def divisor(self, extent: Expr) -> int:
         """The largest number known to divide a size (0 divides nothing but is divided by all)."""
@@ -55,6 +57,8 @@ class Tensors:
     def tensor_align(self, tensor: hir.Tensor) -> int:
         """Bytes, at most 16, that divide the address of every row of a tensor."""
         align, size = gcd(self.pointer_align, WIDEST), tensor.dtype.size
+        if tensor.pitch:
+            return max(gcd(align, size * tensor.pitch), size)
         for extent in tensor.shape[1:][-1:]:  # what divides one row divides what precedes any other
             align = gcd(align, size * self.divisor(extent))
             self.rely(extent, gcd(self.divisor(extent), max(align // size, 1)))

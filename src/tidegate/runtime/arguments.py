@@ -10,7 +10,7 @@ from typing import NoReturn
 from tidegate.errors import WrongArguments
 from tidegate.ir import tir
 from tidegate.ir.expr import Sym, evaluate
-from tidegate.runtime.arrays import HOST, Described
+from tidegate.runtime.arrays import HOST, Described, packed_strides
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,7 @@ def bind(kernel: tir.Kernel, arrays: Sequence[Described]) -> Binding:
             refuse(f"{param.name} is on {array.place}, {params[0].name} on {arrays[0].place}", "move it there")
         if param.output and array.read_only:
             refuse(f"{param.name} is written, the array is read-only", "pass an array that may be written")
-        if array.place != HOST:  # of arrays on the host, aligned copies without gaps are made
-            _check_memory(kernel, param, array)
+        _check_memory(kernel, param, array)
     sizes = _sizes(kernel, arrays)
     for dim in kernel.dims:
         if sizes[dim.name] % dim.multiple:
@@ -68,25 +67,79 @@ def bind(kernel: tir.Kernel, arrays: Sequence[Described]) -> Binding:
         if array.shape != shape:
             wanted = ", ".join(map(str, param.shape))
             refuse(f"{param.name} is [{wanted}] = {shape}, the array has shape {array.shape}", "make the shapes agree")
+        _check_rows(kernel, param, array)
     extents = [evaluate(axis.extent, sizes) for axis in kernel.grid]
     run_time = tuple(sizes[d.name] for d in kernel.dims if d.value is None)
-    return Binding(prod(extents), run_time, tuple(map(region, params, arrays)))
+    strides = {p.name: memory_strides(p, a) for p, a in zip(params, arrays, strict=True)}
+    pitches = tuple(strides[p.name][axis] for p, axis in kernel.pitches)
+    return Binding(prod(extents), (*run_time, *pitches), tuple(map(region, params, arrays)))
 
 
 def _check_memory(kernel: tir.Kernel, param: tir.Param, array: Described) -> None:
     """Raises WrongArguments where the kernel's accesses cannot be made in the array's memory."""
-    if not array.contiguous:
-        raise WrongArguments(
-            kernel=kernel.name,
-            what=f"{param.name} is not contiguous in row-major order",
-            advice="pass a contiguous copy",
+
+    def refuse(what: str, advice: str) -> NoReturn:
+        raise WrongArguments(kernel=kernel.name, what=f"{param.name} {what}", advice=advice)
+
+    if array.place != HOST and not param.strided and not array.contiguous:
+        refuse(
+            f"is not contiguous in row-major order: {array.shape} with strides {array.strides}",
+            f"pass a contiguous copy, or compile with strided=({param.name!r},)",
         )
-    if array.pointer % param.align:
-        raise WrongArguments(
-            kernel=kernel.name,
-            what=f"{param.name} is at address {array.pointer:#x}, no multiple of {param.align} bytes",
-            advice="pass an array that does not begin inside another one's aligned block",
-        )
+    if array.place != HOST:  # of arrays on the host, aligned copies are made
+        check_strides(kernel.name, param.name, param.output, array)
+        if array.pointer % param.align:
+            refuse(
+                f"is at address {array.pointer:#x}, no multiple of {param.align} bytes",
+                "pass an array that does not begin inside another one's aligned block",
+            )
+
+
+def _check_rows(kernel: tir.Kernel, param: tir.Param, array: Described) -> None:
+    """Raises WrongArguments where not every row begins as aligned as the kernel relies on."""
+    strides, size = memory_strides(param, array), param.dtype.size
+    for axis, stride in enumerate(strides[:-1]):
+        if stride * size % param.align:
+            raise WrongArguments(
+                kernel=kernel.name,
+                what=f"{param.name} has the stride {stride} on axis {axis}: {stride * size} bytes are no multiple of "
+                f"{param.align}, on which the kernel relies",
+                advice="pad the rows, or compile the kernel for a smaller multiple",
+            )
+
+
+def check_strides(kernel: str, name: str, output: bool, array: Described) -> None:
+    """Raises WrongArguments for strides that no kernel can work with: along the last axis elements follow one another;
+    no axis runs backwards; elements of an output do not share bytes, those of an input may."""
+    span = 1
+    axes = [(n, s, axis) for axis, (n, s) in enumerate(zip(array.shape, array.strides, strict=True)) if n > 1]
+    for extent, stride, axis in sorted(axes, key=lambda a: a[1]) if 0 not in array.shape else ():
+        what = advice = ""
+        if axis == len(array.shape) - 1 and stride != 1:
+            what, advice = "accesses run along the last axis, whose stride must be 1", "pass a contiguous copy"
+        elif stride < 0:
+            what, advice = "it runs backwards", "pass a copy in the order of the axis"
+        elif output and stride < span:
+            what, advice = "elements that the kernel writes share memory", "pass an array without overlaps"
+        if what:
+            what = f"{name} has the stride {stride} on axis {axis} of shape {array.shape}: {what}"
+            raise WrongArguments(kernel=kernel, what=what, advice=advice)
+        span += (extent - 1) * stride
+
+
+def memory_strides(param: tir.Param, array: Described) -> tuple[int, ...]:
+    """Strides in elements, as the kernel sees the array: of an array on the host, those of its copy, whose rows are
+    padded where the kernel takes strides. An axis of one element has stride 0."""
+    shape, strides = array.shape, array.strides
+    if array.place == HOST:
+        strides = packed_strides(padded(param, shape))
+    return tuple(stride if extent > 1 else 0 for extent, stride in zip(shape, strides, strict=True))
+
+
+def padded(param: tir.Param, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of a copy of an array: where the kernel takes strides, rows are as long as alignment asks for."""
+    unit = param.align // param.dtype.size if param.strided else 1
+    return (*shape[:-1], *(-(-extent // unit) * unit for extent in shape[-1:]))
 
 
 def _sizes(kernel: tir.Kernel, arrays: Sequence[Described]) -> dict[str, int]:

@@ -98,11 +98,14 @@ def _describe(kernel: str, name: str, array: Any) -> Described | None:
     """None for an array that has to be asked through DLPack."""
     if hasattr(array, "data_ptr") and hasattr(array, "is_cuda"):
         return _from_torch(kernel, name, array)
-    if (interface := getattr(array, "__cuda_array_interface__", None)) is not None:
+    exports = hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__")
+    interface = getattr(array, "__cuda_array_interface__", None)
+    # Of an array whose interface names no stream, only DLPack says when it is ready.
+    if interface is not None and not (exports and interface.get("stream") is None):
         return _from_cuda_interface(kernel, name, array, interface)
     if hasattr(array, "__array_interface__"):
         return _from_numpy(array)
-    if hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__"):
+    if exports:
         return None
     _refuse(
         kernel,
@@ -120,6 +123,8 @@ def _from_torch(kernel: str, name: str, tensor: Any) -> Described:
         pointer, strides = tensor.data_ptr(), tuple(tensor.stride())
     except RuntimeError as error:  # sparse, nested, or a tensor without memory
         _refuse(kernel, f"{name} is a tensor without strides: {str(error).splitlines()[0]}", "give a dense tensor")
+    if not pointer and tensor.numel():
+        _refuse(kernel, f"{name} is a {type(tensor).__name__} without memory of its own", "give a dense tensor")
     dtype = str(tensor.dtype).removeprefix("torch.")
     place = f"cuda:{tensor.get_device()}"
     stream = torch_stream(tensor.get_device())
@@ -218,13 +223,14 @@ def _from_dlpack(kernel: str, name: str, array: Any, stream: int) -> Described:
     if int(device) not in (CUDA, CUDA_MANAGED):
         _refuse(kernel, f"{name} is an array that is not on a CUDA device", "move it there, or pass NumPy arrays")
     capsule = _export(kernel, name, array, stream or LEGACY_STREAM)
-    tensor, flags = _tensor_of(capsule)
+    tensor, read_only = _tensor_of(capsule)
+    read_only |= getattr(array, "__cuda_array_interface__", {}).get("data", (0, False))[1]
     shape = tuple(tensor.shape[: tensor.ndim])
     strides = tuple(tensor.strides[: tensor.ndim]) if tensor.strides else packed_strides(shape)
     known = _DLPACK_TYPES.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
     dtype = known or str(getattr(array, "dtype", f"DLPack type {tensor.code} of {tensor.bits} bits"))
     pointer = (tensor.data or 0) + tensor.byte_offset
-    return Described(dtype, shape, strides, pointer, f"cuda:{int(index)}", bool(flags & READ_ONLY))
+    return Described(dtype, shape, strides, pointer, f"cuda:{int(index)}", read_only)
 
 
 def _export(kernel: str, name: str, array: Any, stream: int) -> Any:
@@ -239,12 +245,13 @@ def _export(kernel: str, name: str, array: Any, stream: int) -> Any:
         _refuse(kernel, f"{name} cannot be shared: {said[0]}", "pass an array that lies on one device")
 
 
-def _tensor_of(capsule: Any) -> tuple[_Tensor, int]:
-    """The DLTensor in a capsule, valid as long as the capsule lives, and its flags."""
+def _tensor_of(capsule: Any) -> tuple[_Tensor, bool]:
+    """The DLTensor in a capsule, valid as long as the capsule lives, and whether it is read-only: it is taken to be so
+    where its owner cannot say."""
     pointer_of, is_valid = ctypes.pythonapi.PyCapsule_GetPointer, ctypes.pythonapi.PyCapsule_IsValid
     pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
     is_valid.argtypes = (ctypes.py_object, ctypes.c_char_p)
     if is_valid(capsule, b"dltensor_versioned"):
         versioned = _Versioned.from_address(pointer_of(capsule, b"dltensor_versioned"))
-        return versioned.tensor, versioned.flags
-    return _Tensor.from_address(pointer_of(capsule, b"dltensor")), 0
+        return versioned.tensor, bool(versioned.flags & READ_ONLY)
+    return _Tensor.from_address(pointer_of(capsule, b"dltensor")), True

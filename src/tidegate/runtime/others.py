@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tidegate.runtime import driver
-from tidegate.runtime.arguments import check_apart
+from tidegate.runtime.arguments import check_apart, padded
 from tidegate.runtime.arrays import HOST, Described
 from tidegate.runtime.prepared import Prepared, Ready
 
@@ -46,17 +46,18 @@ def with_copies(prepared: Prepared, arrays: Sequence[Any], more: Sequence[int]) 
     name = prepared.kernel.name
     held: list[ctypes.c_uint64] = []
     try:
-        for array in arrays:
-            host = np.ascontiguousarray(array)
+        for param, array in zip(prepared.kernel.params, arrays, strict=True):
+            host = np.zeros(padded(param, array.shape), array.dtype)
+            host[..., : array.shape[-1]] = array
             held.append(driver.allocate(name, host.nbytes))
             driver.to_device(name, held[-1], host.ctypes.data, host.nbytes)
         Ready(prepared, [memory.value for memory in held]).launch(0, more)
         driver.synchronize(name)
         for param, array, memory in zip(prepared.kernel.params, arrays, held, strict=True):
             if param.output:
-                host = np.empty(array.shape, array.dtype)
+                host = np.empty(padded(param, array.shape), array.dtype)
                 driver.to_host(name, host.ctypes.data, memory, host.nbytes)
-                array[...] = host
+                array[...] = host[..., : array.shape[-1]]
     finally:
         for memory in held:
             driver.free(memory)

@@ -8,8 +8,10 @@ from math import gcd
 from typing import TYPE_CHECKING, Any
 
 from tidegate.errors import NoDriver
+from tidegate.ir.dtypes import DTYPES
 from tidegate.ops.plain import bind_sizes
 from tidegate.runtime import device as devices
+from tidegate.runtime.arguments import check_strides
 from tidegate.runtime.arrays import HOST, Described, describe_all
 from tidegate.runtime.call import POINTER_ALIGN, Call, caller, remember
 from tidegate.runtime.compiled import Compiled, compile_program
@@ -43,19 +45,40 @@ def compiled_for(kernel: Kernel, arrays: Sequence[Described], given: Mapping[str
     for array in arrays:
         if array.place != HOST:  # arrays on the host are copied to aligned memory
             misaligned |= array.pointer
+    strided = _strided(kernel, arrays, given)
     index = arrays[0].device if arrays else 0
     shapes = tuple(a.shape for a in arrays)
     captured = kernel.captured()
-    fit = (shapes, misaligned % POINTER_ALIGN, index, captured, *given.items())
+    fit = (shapes, misaligned % POINTER_ALIGN, strided, index, captured, *given.items())
     with _compiling:
         found: Compiled | None = kernel.fitting.get(fit)
-        return found or remember(kernel.fitting, fit, _compiled(kernel, arrays, misaligned, index, given))
+        return found or remember(kernel.fitting, fit, _compiled(kernel, arrays, misaligned, strided, index, given))
+
+
+def _strided(kernel: Kernel, arrays: Sequence[Described], given: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
+    """The tensors with gaps, and what divides their strides, as far as it matters: in elements, up to the widest
+    access. Raises WrongArguments for strides that no kernel can work with."""
+    asked = kernel.strided(given.get("strided", ()))
+    found = []
+    for (name, kind, _), array in zip(kernel.signature.tensors, arrays, strict=True):
+        if array.place != HOST and len(array.shape) == len(kind.shape) and not array.contiguous:
+            check_strides(kernel.name, name, kind.direction.writes, array)
+            outer = (s for n, s in zip(array.shape[:-1], array.strides, strict=False) if n > 1)
+            found.append((name, gcd(POINTER_ALIGN // DTYPES[kind.dtype].size, *outer)))
+        elif name in asked:
+            found.append((name, asked[name]))
+    return tuple(found)
 
 
 def _compiled(
-    kernel: Kernel, arrays: Sequence[Described], misaligned: int, index: int, given: Mapping[str, Any]
+    kernel: Kernel,
+    arrays: Sequence[Described],
+    misaligned: int,
+    strided: tuple[tuple[str, int], ...],
+    index: int,
+    given: Mapping[str, Any],
 ) -> Compiled:
-    options = kernel.with_sizes(arrays, given)
+    options = {**kernel.with_sizes(arrays, given), "strided": strided}
     plan, share = options.pop("plan", None), options.pop("share", True)
     device = devices.available(index)
     if device is None:

@@ -120,7 +120,7 @@ def tile_access(
 @dataclass(frozen=True)
 class GlobalAccess:
     """``tile``: coordinates per axis [threads, registers], 0 along a gathered axis ``rows`` (None: no such axis);
-    ``flat``: their row-major element offset; ``below``: the axes that are bounded at 0. ``width`` is the bytes of one
+    ``flat``: their element offset in memory; ``below``: the axes that are bounded at 0. ``width`` is the bytes of one
     access."""
 
     param: tir.Param
@@ -161,15 +161,22 @@ def global_access(
     param = kernel.param(window.tensor)
     if not len(tile) == len(shape) == len(window.origin) == len(window.bounds):
         raise _broken(stmt, f"{len(tile)} axes meet the {len(shape)} axes of {param.name}")
-    strides = [1]
-    for extent in reversed(shape[1:]):
-        strides.append(strides[-1] * extent)
-    strides.reverse()
+    strides = strides_of(param, shape)
     rows = None if window.rows is None else window.rows.axis
     if rows is not None:
         tile = tuple(np.zeros_like(c) if axis == rows else c for axis, c in enumerate(tile))
     flat = sum((c * s for c, s in zip(tile, strides, strict=True)), np.zeros_like(tile[0]))
-    return GlobalAccess(param, shape, tuple(strides), extents, threads, tile, flat, width, window.below, rows)
+    return GlobalAccess(param, shape, strides, extents, threads, tile, flat, width, window.below, rows)
+
+
+def strides_of(param: tir.Param, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides in elements. With those of a strided tensor no row follows another directly, nor begins at a better
+    aligned address than is promised."""
+    strides, unit = [1], param.align // param.dtype.size
+    for extent in reversed(shape[1:]):
+        step = strides[-1] * extent
+        strides.append((step // unit + 1 | 1) * unit if param.strided else step)
+    return tuple(reversed(strides))
 
 
 def locate(

@@ -82,7 +82,7 @@ def _check_shape(param: tir.Param, array: np.ndarray | None, sizes: Mapping[str,
             f"{e} = {s}" if str(e) != str(s) else str(s) for e, s in zip(param.shape, shape, strict=True)
         )
         _refuse(f"{param.name} must have shape [{extents}], the array has {array.shape}", "make the sizes agree")
-    if len(shape) > 1 and (shape[-1] * param.dtype.size) % param.align:
+    if len(shape) > 1 and not param.strided and (shape[-1] * param.dtype.size) % param.align:
         _refuse(
             f"rows of {param.name} are {shape[-1] * param.dtype.size} bytes long, "
             f"which is no multiple of the alignment of {param.align} that the kernel relies on",

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from tidegate.ir import tir
-from tidegate.simulate.access import CELL_TYPES, GlobalAccess, Place, locate
+from tidegate.simulate.access import CELL_TYPES, GlobalAccess, Place, locate, strides_of
 from tidegate.simulate.arguments import shape_of
 from tidegate.simulate.clocks import Clocks
 from tidegate.simulate.order import NOBODY, Order
@@ -15,10 +15,18 @@ from tidegate.simulate.report import Kind, Reports, first_run
 from tidegate.simulate.trace import Step
 
 
+def elements_of(param: tir.Param, shape: tuple[int, ...]) -> np.ndarray | slice:
+    """Where in memory the elements are, in row-major order."""
+    if not param.strided:
+        return slice(0, int(np.prod(shape, dtype=np.int64)))
+    axes = [np.arange(n, dtype=np.intp) * step for n, step in zip(shape, strides_of(param, shape), strict=True)]
+    return sum(np.ix_(*axes), np.zeros(shape, np.intp)).reshape(-1)
+
+
 class Tensors:
-    """Tensors as cells [elements + 1, cells per element]; the last row stands for every element outside. Outputs start
-    as poison, unless they are inputs too: of these every access is watched (``_orders``), and of an element written in
-    the running CTA ``_before`` holds the value that threads see which do not know of that."""
+    """Tensors as cells [elements + 1, cells per element], in the order of memory; the last row stands for every element
+    outside. Outputs start as poison, unless they are inputs too: of these every access is watched (``_orders``), and of
+    an element written in the running CTA ``_before`` holds the value that threads see which do not know of that."""
 
     def __init__(
         self,
@@ -36,13 +44,17 @@ class Tensors:
         self._orders: dict[str, Order] = {}
         self._before: dict[str, np.ndarray] = {}
         kind = CELL_TYPES[cell]
+        self._elements: dict[str, np.ndarray | slice] = {
+            p.name: elements_of(p, self.shapes[p.name]) for p in kernel.params
+        }
         for param in kernel.params:
-            count = int(np.prod(self.shapes[param.name], dtype=np.int64))
+            elements = self._elements[param.name]
+            count = elements.stop if isinstance(elements, slice) else int(elements.max(initial=-1)) + 1
             cells = np.full((count + 1, param.dtype.size // cell), np.iinfo(kind).max, kind)
             if param.output:
                 self._writer[param.name] = np.full(count + 1, NOBODY, np.int32)
             if param.input:
-                cells[:count] = inputs[param.name].reshape(-1).view(kind).reshape(cells[:count].shape)
+                cells[elements] = inputs[param.name].reshape(-1).view(kind).reshape(cells[elements].shape)
             if param.input and param.output:
                 self._orders[param.name] = Order(count)
                 self._before[param.name] = cells.copy()
@@ -120,12 +132,12 @@ class Tensors:
         """The output arrays; reports elements that nothing wrote."""
         out = {}
         for name, writer in self._writer.items():
-            shape = self.shapes[name]
-            left = np.flatnonzero(writer[:-1] == NOBODY)
+            shape, elements = self.shapes[name], self._elements[name]
+            left = np.flatnonzero(writer[elements] == NOBODY)
             if len(left) and not self._params[name].input:
                 first = tuple(int(i) for i in np.unravel_index(left[0], shape))
                 self._reports.never_written(name, len(left), first)
-            cells = np.ascontiguousarray(self._cells[name][:-1])
+            cells = np.ascontiguousarray(self._cells[name][elements])
             out[name] = cells.reshape(-1).view(self._params[name].dtype.numpy).reshape(shape)
         return out
 
