@@ -184,7 +184,7 @@ class Walk:
         return evaluate(trips, {n: dims.get(n, 0) for n in symbols(trips)})
 
     def any_number(self, node: Repeat, entering: State, least: int, most: float) -> State:
-        """The state behind ``least`` (1 or more) to ``most`` trips: that of every number of trips, until states recur. Where
+        """The state behind ``least`` (1 or more) to ``most`` trips: of every number of trips until states recur. Where
         they do not soon, what holds at the head of the body is joined to a fixed point."""
         state = entering
         for _ in range(min(least, MOST_TRIPS) - 1):
