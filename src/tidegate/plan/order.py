@@ -170,10 +170,10 @@ class Walk:
         sizes = set(symbols(trips)) - self.facts.indices
         if any(self.zero.get(n) for n in sizes):
             return self.left(node, entering)
-        turned, least = self.turned, self.least(trips)
-        if not sizes and not least:  # indices alone limit it, and here to nothing
+        turned, least, most = self.turned, self.least(trips), at_most(trips)
+        if not most:
             return self.left(node, entering)
-        leaving = self.any_number(node, entering, max(least, 1), at_most(trips))
+        leaving = self.any_number(node, entering, max(least, 1), most)
         if not least:
             leaving, self.turned = join(entering, leaving), agreed(turned, self.turned)
         return self.left(node, leaving)
