@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import json
 import random
-import sys
-import tempfile
 import time
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from language import kernel_of
 from strategies import RandomProgram
 
 from tidegate.check import Verdict, check
@@ -33,8 +30,6 @@ VARIANTS = tuple(itertools.product(("in_order", "multistage"), (True, False)))
 HUGE = 1e30
 """Beyond this bound sums may overflow in one order and not in another."""
 
-_numbers = itertools.count()
-
 
 @dataclass
 class Outcome:
@@ -51,25 +46,6 @@ class Outcome:
 
     def time(self, stage: str, since: float) -> None:
         self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - since
-
-
-def kernel_of(program: RandomProgram) -> Any:
-    """Writes the text to a file (a kernel needs its source), imports it, and returns the kernel."""
-    with tempfile.TemporaryDirectory() as folder:
-        name = f"random_program_{next(_numbers)}"
-        path = Path(folder) / f"{name}.py"
-        path.write_text(program.text)
-        spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        try:
-            spec.loader.exec_module(module)
-            module.program.source  # noqa: B018  reads the file while it is there
-            return module.program
-        finally:
-            del sys.modules[name]
 
 
 def data(program: RandomProgram, compiled: Compiled, seed: int) -> list[np.ndarray]:
@@ -91,7 +67,7 @@ def judge(
     the plan with a sync less."""
     outcome = Outcome()
     try:
-        kernel = kernel_of(program)
+        kernel = kernel_of(program.text)
     except Exception as error:
         outcome.faults.append(("crash", f"front end: {type(error).__name__}: {error}"))
         return outcome

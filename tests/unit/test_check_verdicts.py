@@ -310,9 +310,9 @@ def test_a_gemm_is_checked_for_all_trip_counts_in_half_a_second() -> None:
     kernel = parse_kernel(stored("gemm_ring4"))
     took = []
     for _ in range(3):  # the machine may be busy
-        began = time.perf_counter()
+        began = time.process_time()
         assert check(kernel).safe
-        took.append(time.perf_counter() - began)
+        took.append(time.process_time() - began)
     assert min(took) < 0.5, took
 
 

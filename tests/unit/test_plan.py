@@ -10,6 +10,8 @@ import pytest
 import scheduled
 from kernels import example
 
+from tidegate.check import check
+from tidegate.check.rewrite import mapped
 from tidegate.errors import OrderNotProvable, PlanFormat, PlanRejected
 from tidegate.ir import tir
 from tidegate.plan import producers
@@ -86,6 +88,17 @@ def test_sharing_bytes_costs_a_sync_that_the_plan_shows() -> None:
 def test_elements_wider_than_the_narrowest_access_are_met_in_all_their_bytes(producer: str) -> None:
     verdict = scheduled.two_widths.compile(target="sm_80", plan=producer, multiples={"M": 2}).check()
     assert verdict.safe, verdict.text()
+
+
+@pytest.mark.parametrize("producer", ["in_order", "multistage"])
+@pytest.mark.parametrize("kernel", [scheduled.unread, scheduled.rings_in_turn, scheduled.two_trips])
+def test_no_sync_that_the_possible_trips_do_not_need(kernel: Any, producer: str) -> None:
+    """Sizes are multiples of 16, so some loops have no single trip; others have two at most, or a ring begins anew."""
+    lowered = kernel.compile(target="sm_80", plan=producer).kernel
+    assert check(lowered).safe
+    for sync in (s for s in tir.walk(lowered.body) if isinstance(s, tir.Sync)):
+        body = mapped(lowered.body, lambda s: () if isinstance(s, tir.Sync) and s.id == sync.id else (s,))  # noqa: B023
+        assert check(replace(lowered, body=body)).status == "unsafe", sync
 
 
 # ------------------------------------------------------------------------------------------ files

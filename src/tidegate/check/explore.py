@@ -123,7 +123,7 @@ class Explorer:
 
     def cases(self) -> list[Case]:
         """All combinations that a check has to replay; raises :class:`Exhausted` when there are too many."""
-        self._near()
+        self._near(self.atoms)
         places = [list(self._places(axis)) for axis in self.used_grid]
         # Exact small values let conditions before a loop agree with its trip count. Without them loops still try every
         # small count, for each state: coarser, but no less sound.
@@ -145,9 +145,9 @@ class Explorer:
         ]
         return [case for case in all_cases if self._possible(case)]
 
-    def _near(self) -> None:
+    def _near(self, terms: Iterable[Term]) -> None:
         """Conditions look at what is near the ends of loops."""
-        farthest = max((self.distance.get(a, 0) for a in self.atoms), default=0)
+        farthest = max((self.distance.get(t, 0) for t in terms), default=0)
         if farthest > MAX_DISTANCE:
             far = f"{farthest} iterations from both ends of a loop, or compares a size with as much"
             raise Exhausted(f"a condition looks {far}; more than {MAX_DISTANCE} are not replayed")
@@ -211,7 +211,7 @@ class Explorer:
 
     def _start(self) -> list[Case]:
         """Every size is anything at all, every grid index near its ends or between them."""
-        self._near()
+        self._near(t for t in self.distance if isinstance(t, Index))
         atoms = {a: Interval(self.reader.step(a) if a in self.running else 0, inf) for a in self.atoms}
         names = [axis.name for axis in self.used_grid]
         found = [
@@ -236,7 +236,7 @@ class Explorer:
 
     def _enough(self, atom: Atom) -> int:
         """From this value on a size need not be told from larger ones."""
-        return max(3 * self.distance.get(atom, 0) + 2, self.reader.step(atom))
+        return max(3 * min(self.distance.get(atom, 0), MAX_DISTANCE) + 2, self.reader.step(atom))
 
     def run(self, case: Case) -> int:
         """Replays one case; raises Fault, Undecided or Exhausted. Returns the number of final states."""

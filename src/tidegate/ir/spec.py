@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any
 
 from tidegate.errors import IllegalTir
@@ -76,7 +77,7 @@ class Placed:
     indices: tuple[str, ...]
     role: tir.Name | None
 
-    @property
+    @cached_property
     def where(self) -> str:
         return f"body{''.join(f'[{i}]' for i in self.path)}: {print_stmt(self.stmt)}"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
 from itertools import zip_longest
@@ -259,8 +259,13 @@ class Kind:
     read: Callable[[Line, dict[str, int]], Any]
 
 
-def kinds_of(cls: type) -> dict[str, str]:
+def kinds_of(cls: type) -> Mapping[str, str]:
     """The kinds of the fields of a statement class; empty for a field of no kind, such as a body."""
+    return _kinds_of(cls)
+
+
+@cache
+def _kinds_of(cls: type) -> Mapping[str, str]:
     return {name: _TYPES.get(hint, "") for name, hint in get_type_hints(cls).items()}
 
 

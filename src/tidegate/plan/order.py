@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
+from math import inf
 
 from tidegate.analyze.depend import Dependence, Kind, joint
 from tidegate.ir import legal, tir
-from tidegate.ir.expr import Bin, Int, evaluate, substitute, symbols
+from tidegate.ir.expr import Bin, Expr, Int, evaluate, substitute, symbols
 from tidegate.plan.plan import Sync, SyncKind
 from tidegate.plan.timeline import END, Group, Guard, Issue, Node, Repeat, Turn, walk
 
@@ -26,6 +27,9 @@ OLDEST = 64
 
 MOST_TRIPS = 64
 """Trips of a known number that are walked one by one; the states of further ones are joined."""
+
+MOST_STATES = 16
+"""Trips of an unknown number that are walked one by one before their states are joined."""
 
 MOST_SPLITS = 3
 """Sizes that are taken to be 0 or not, each in its own walk; of further ones nothing is known."""
@@ -119,8 +123,12 @@ class Walk:
         self.by_sink: dict[str, list[Dependence]] = {}
         for d in self.facts.dependences:
             self.by_sink.setdefault(d.sink, []).append(d)
-        # Uses of each channel so far, modulo its depth (None: not known). Replaced, never changed in place.
-        self.turned: Mapping[str, int | None] = {g.name: 0 for g in self.facts.groups}
+        crossing = {place for d in self.facts.dependences if d.slots for place in d.places}
+        # Uses of each channel so far, modulo its depth (None: not known, or of no interest as its rings share no bytes
+        # with others). Replaced, never changed in place.
+        self.turned: Mapping[str, int | None] = {
+            g.name: 0 if crossing & set(g.rings) else None for g in self.facts.groups
+        }
 
     def run(self, nodes: tuple[Node, ...]) -> None:
         state = self.block(nodes, {})
@@ -156,30 +164,56 @@ class Walk:
                 return self.repeat(node, state)
 
     def repeat(self, node: Repeat, entering: State) -> State:
-        trips = node.loop.trips
+        trips = substitute(node.loop.trips, {name: Int(at) for name, at in self.indices.items()})
         if isinstance(trips, Int):
             return self.left(node, self.exactly(node, entering, trips.value))
         sizes = set(symbols(trips)) - self.facts.indices
-        if not sizes:  # the number of trips rises with the indices that limit it
-            least = evaluate(trips, dict.fromkeys(symbols(trips), 0))
-            return self.left(node, self.any_number(node, entering) if least else entering)
-        known = [self.zero[n] for n in sizes if n in self.zero]
-        if any(known):
+        if any(self.zero.get(n) for n in sizes):
             return self.left(node, entering)
-        leaving = self.any_number(node, entering)
-        return self.left(node, leaving if known else join(entering, leaving))
+        turned, least, most = self.turned, self.least(trips), at_most(trips)
+        if not most:
+            return self.left(node, entering)
+        leaving = self.any_number(node, entering, max(least, 1), most)
+        if not least:
+            leaving, self.turned = join(entering, leaving), agreed(turned, self.turned)
+        return self.left(node, leaving)
 
-    def any_number(self, node: Repeat, entering: State) -> State:
-        """The state behind one trip or more: what holds at the head of the body is joined to a fixed point."""
+    def least(self, trips: Expr) -> int:
+        """The fewest trips in this case of sizes: they rise with the sizes, and with the indices that limit them."""
+        dims: dict[str, int] = {d.name: d.multiple for d in self.facts.program.dims if self.zero.get(d.name) is False}
+        return evaluate(trips, {n: dims.get(n, 0) for n in symbols(trips)})
+
+    def any_number(self, node: Repeat, entering: State, least: int, most: float) -> State:
+        """The state behind ``least`` (1 or more) to ``most`` trips: of every number of trips until states recur. Where
+        they do not soon, what holds at the head of the body is joined to a fixed point."""
+        state = entering
+        for _ in range(min(least, MOST_TRIPS) - 1):
+            state = self.trip(node, state)
+        seen: list[tuple[State, Mapping[str, int | None]]] = []
+        leaving: State | None = None
+        turned = self.turned
+        while (state, self.turned) not in seen and (not seen or least + len(seen) <= most):
+            if len(seen) == MOST_STATES:
+                return self.joined(node, state)
+            seen.append((state, self.turned))
+            state = self.trip(node, state)
+            leaving = state if leaving is None else join(leaving, state)
+            turned = self.turned if len(seen) == 1 else agreed(turned, self.turned)
+        assert leaving is not None  # states recur after a trip only
+        self.turned = turned
+        return leaving
+
+    def joined(self, node: Repeat, entering: State) -> State:
+        """The state behind one trip or more, what holds at the head of the body being joined to a fixed point."""
         state, was_quiet = entering, self.quiet
         self.quiet = True
         while True:
             before = self.turned
-            joined = join(state, self.trip(node, state))
-            self.turned = {g: uses if self.turned[g] == uses else None for g, uses in before.items()}
-            if joined == state and self.turned == before:
+            following = join(state, self.trip(node, state))
+            self.turned = agreed(before, self.turned)
+            if following == state and self.turned == before:
                 break
-            state = joined
+            state = following
         self.quiet = was_quiet
         return self.trip(node, state)
 
@@ -202,7 +236,7 @@ class Walk:
         while at < count:
             if MOST_TRIPS < at < last:
                 self.indices.pop(node.loop.index)
-                state, at, seen = self.any_number(node, state), last, []
+                state, at, seen = self.joined(node, state), last, []
             now = (state, self.turned)
             if at < last and now in seen:
                 cycle = len(seen) - seen.index(now)
@@ -219,12 +253,12 @@ class Walk:
         """Does the guard hold, as far as the trip and the sizes are known?"""
         values = {**self.indices, **{name: 0 for name, zero in self.zero.items() if zero}}
         known = substitute(guard.condition, {name: Int(at) for name, at in values.items()})
-        names = set(symbols(known))
-        if not names:
+        if not set(symbols(known)):
             return bool(evaluate(known, {}))
-        first = isinstance(known, Bin) and known.op == "<" and known.a == Int(0)
-        sizes = names - self.facts.indices  # a limit by an index is never 0
-        return True if first and all(self.zero.get(n) is False for n in sizes) else None
+        match known:
+            case Bin("<", Int(at), trips) if at < self.least(trips):
+                return True
+        return None
 
     def left(self, node: Repeat, state: State) -> State:
         """The state behind a loop: fills run ahead only for trips that come, so none waits for its reader any more."""
@@ -415,10 +449,7 @@ def apply(state: State, sync: Sync) -> State:
             return {k: p if p.age is None else replace(p, age=min(p.age + 1, OLDEST)) for k, p in state.items()}
         case SyncKind.COPY_WAIT:
             limit = sync.count or 0
-            return {
-                k: replace(p, age=None, met=frozenset()) if p.age is not None and p.age >= limit else p
-                for k, p in state.items()
-            }
+            return {k: Pending(None) if p.age is not None and p.age >= limit else p for k, p in state.items()}
         case SyncKind.BLOCK:
             return {k: p for k, p in state.items() if p.age is not None}
         case SyncKind.WARP | SyncKind.NAMED:
@@ -438,6 +469,21 @@ def join(a: State, b: State) -> State:
         ages = [p.age for p in (mine, other) if p.age is not None]
         out[key] = Pending(min(ages) if ages else None, mine.met & other.met, mine.passed or other.passed)
     return out
+
+
+def at_most(trips: Expr) -> float:
+    """An upper bound of a number of trips."""
+    match trips:
+        case Int(value):
+            return value
+        case Bin("min", a, b):
+            return min(at_most(a), at_most(b))
+    return inf
+
+
+def agreed(a: Mapping[str, int | None], b: Mapping[str, int | None]) -> Mapping[str, int | None]:
+    """Uses of channels as far as both know the same."""
+    return {name: uses if b[name] == uses else None for name, uses in a.items()}
 
 
 def readers_of(repeat: Repeat, facts_: Facts, rings: tuple[str, ...]) -> tuple[str, ...]:
