@@ -381,3 +381,25 @@ def test_loops_that_end_with_another_tile(size: int, stages: int) -> None:
         z = filled(size, 16)
         assert compiled.simulate(x, z, completion=completion, seed=1).ok
         assert np.array_equal(z, y)
+
+
+# ------------------------------------------------------------------------------------------ names of loops
+
+
+@tg.kernel
+def three_loops(x: tg.Tensor[8, "N", "f32"], y: tg.Out[8, 16, "f32"]):
+    total = tg.zeros((8, 16))
+    for n in tg.tiles("N", 16):
+        total += tg.load(x[:, n])
+    for n in tg.tiles("N", 16):
+        total -= tg.load(x[:, n]) * 3
+    for n in tg.tiles("N", 16):
+        if total.dtype == "f32" and total.shape[1] == 16:
+            total += tg.load(x[:, n])
+    y[:, :] = total
+
+
+def test_loops_one_after_the_other_share_their_index() -> None:
+    x, y = numbers(8, 48), filled(8, 16)
+    three_loops.plain(x, y)
+    assert np.allclose(y, -x.reshape(8, 3, 16).sum(axis=1), atol=1e-5)

@@ -116,6 +116,7 @@ SOURCES: dict[str, list[str]] = {
     "TG102": [
         inside("t = t + offset"),
         inside('for q in tg.tiles("K", B):\n    y = t\nt = y'),
+        inside('for q in tg.tiles("K", B):\n    y = t\nfor q in tg.tiles("K", B):\n    y = -t\nt = y'),
         inside('for q in tg.tiles("N", B):\n    pass'),
         inside("for q in tg.tiles(K, B):\n    pass"),
     ],

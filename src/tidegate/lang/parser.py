@@ -121,6 +121,8 @@ def _tensors(source: Source, signature: Signature, sizes: Mapping[str, int]) -> 
     return tuple(out)
 
 
+MADE_INSIDE = Gone("it is made inside a loop, which may run zero times")
+
 GENERAL_ADVICE = "a kernel consists of assignments and for loops over tg.grid and tg.tiles"
 
 STATEMENTS: dict[type[ast.stmt], tuple[str, str]] = {
@@ -186,7 +188,7 @@ class _Parser:
                 self.assign(target, result)
             case ast.For():
                 self.loop(node)
-            case ast.If() if self.expressions.static(node.test):
+            case ast.If() if self.expressions.static(self.expressions.folded(node.test)):
                 chosen = self.expressions.constant(node.test, None)
                 self.block(node.body if chosen else node.orelse)
             case ast.Pass() | ast.Expr(value=ast.Constant(value=str())):
@@ -412,8 +414,9 @@ class _Parser:
         carried = []
         for n, initial in entering.items():
             carried.append(self.carry(node, n, initial, inside[n], scope.bindings[n]))
-        for n in scope.bindings.keys() - before.keys():
-            scope.bindings[n] = Gone("it is made inside a loop, which may run zero times")
+        for n in scope.bindings:
+            if isinstance(before.get(n, MADE_INSIDE), Gone):  # new here, or gone since an earlier loop
+                scope.bindings[n] = MADE_INSIDE
         scope.bindings.update({c.after.name: c.after for c in carried})
         span = self.source.span(node)
         scope.ops.append(
