@@ -75,6 +75,7 @@ def simulated(
     violations = outcome.timed("verify", lambda: verify(compiled.kernel))
     if violations:
         return [("illegal", str(v)) for v in violations]
+    outcome.timed("emit", lambda: compiled.cuda)
     found = outcome.timed("check", lambda: unsafe(program, compiled.kernel, outcome))
     arguments, wanted, bounds = outcome.timed("plain", lambda: expected(program, kernel, compiled, seed))
     for completion in COMPLETIONS:

@@ -18,7 +18,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from features.judge import Judgement, copied, differences, expected, judge, seeded
+import tidegate
+from features.judge import Judgement, copied, differences, expected, judge, seeded, simulated
 from features.program import FeatureProgram
 from tidegate.runtime.device import available
 
@@ -81,7 +82,7 @@ def _attend(waiting: queue.SimpleQueue[Job], done: queue.SimpleQueue[tuple[Job, 
 
 
 def _start(gpu: bool) -> subprocess.Popen[str]:
-    paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    paths = [str(Path(__file__).parents[1]), str(Path(tidegate.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     # Threads of BLAS in every process would only take the cores from one another.
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "OPENBLAS_NUM_THREADS": "1"}
     command = [sys.executable, "-m", __spec__.name, *(["--gpu"] if gpu else [])]
@@ -117,6 +118,14 @@ def launched(
     return found
 
 
+def compiled_and_simulated(
+    program: FeatureProgram, kernel: Any, compiled: Any, seed: int, outcome: Judgement
+) -> list[tuple[str, str]]:
+    """Faults of the TIR; the CUDA text has to compile as well."""
+    outcome.timed("cubin", lambda: compiled.cubin)
+    return simulated(program, kernel, compiled, seed, outcome)
+
+
 def main(gpu: bool) -> None:
     """Answers until the input ends."""
     answers = os.dup(1)
@@ -127,7 +136,7 @@ def main(gpu: bool) -> None:
         program = seeded(feature, int(seed))
         if device is not None:
             program = replace(program, target=device.arch)
-        outcome = judge(program, int(seed), launched if gpu else None)
+        outcome = judge(program, int(seed), launched if gpu else compiled_and_simulated)
         os.write(answers, (json.dumps(asdict(outcome)) + "\n").encode())
 
 
