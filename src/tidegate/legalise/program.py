@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from tidegate.errors import BadSchedule, CopyAlignment, NoInstruction, OverlappingWrites, Span
 from tidegate.ir import hir, legal, tir
 from tidegate.ir.dtypes import F32
-from tidegate.ir.expr import Sym, cdiv, mul
+from tidegate.ir.expr import Int, Sym, cdiv, mul
 from tidegate.ir.layout import Coord, Layout
 from tidegate.ir.registers import renamed
 from tidegate.legalise.build import Builder, coalesce
@@ -138,6 +138,9 @@ class _Legaliser:
         for c in node.carried:
             initial = self.operand(c.initial, self.layouts[c.inside.id], node.span)
             self.move(self.result(c.inside), initial, node.span)
+            self.registers[c.after.id] = self.registers[c.inside.id]
+        if node.trips == Int(0):  # what never runs has no steps, rings or syncs
+            return
         outer, self.build.steps = self.build.steps, []
         kept = dict(self.converted)
         self.block(node.body, node.id)
@@ -145,8 +148,6 @@ class _Legaliser:
         self.converted = kept
         body, self.build.steps = self.build.steps, outer
         self.build.steps.append(legal.Loop(node.id, node.index, node.trips, tuple(body), node.span))
-        for c in node.carried:
-            self.registers[c.after.id] = self.registers[c.inside.id]
 
     def yields(self, node: hir.Loop) -> None:
         """Moves yielded values into the carried registers: all are read before any is written."""
