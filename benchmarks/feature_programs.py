@@ -1,7 +1,7 @@
 """Random programs per language feature, against plain: ``python benchmarks/feature_programs.py --count 100``.
 
-Every program is compiled to machine code, verified, checked, and simulated under every completion policy; with ``--gpu``
-the same programs run on the GPU instead. The table counts, per feature: programs; refused, by code; not proved for all
+Every program is compiled to machine code, verified, checked, and simulated under every completion policy; ``--gpu``
+runs the same programs on the GPU instead. The table counts, per feature: programs; refused, by code; not proved for all
 sizes; wrong. ``--show`` prints the programs that break a rule. The exit status is 1 if any does.
 """
 
