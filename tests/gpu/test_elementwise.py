@@ -32,8 +32,8 @@ def compare(kernel: Any, *arrays: np.ndarray, **options: Any) -> None:
     for parameter, tensor, wanted in zip(program.tensors, tensors, plain, strict=True):
         if parameter.output:
             found = to_numpy(tensor, wanted.dtype)
-            a, b, bound = found.astype("f8"), wanted.astype("f8"), bounds[parameter.name]
-            with np.errstate(invalid="ignore"):
+            with np.errstate(invalid="ignore"):  # signalling NaN among the bits
+                a, b, bound = found.astype("f8"), wanted.astype("f8"), bounds[parameter.name]
                 same = (a == b) | (np.isnan(a) & np.isnan(b)) | (np.abs(a - b) <= bound)
             wrong = [(tuple(at), found[tuple(at)], wanted[tuple(at)]) for at in np.argwhere(~same)[:5]]
             assert not wrong, f"{parameter.name}: {int((~same).sum())} differ, such as {wrong}"

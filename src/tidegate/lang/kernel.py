@@ -193,6 +193,7 @@ class Kernel:
     def __call__(self, *arrays: Any, **given: Any) -> None:
         """Runs the kernel on the arrays' device and current stream; compiles on first use."""
         if given:
+            given.pop("multiples", None)  # the arrays tell
             for name, value in given.items():
                 _hashable(name, value)
         self._call(arrays, given)

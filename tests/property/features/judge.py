@@ -49,7 +49,7 @@ def judge(program: FeatureProgram, seed: int = 0, run: Callable[..., list[tuple[
     """Everything that must hold. ``run``: what to do with the compiled kernel, :func:`simulated` by default."""
     outcome = Judgement()
     try:
-        kernel = outcome.timed("front end", lambda: kernel_of(program))
+        kernel = outcome.timed("front end", lambda: kernel_of(program.text))
         compiled = outcome.timed("compile", lambda: kernel.compile(program.target, **program.options))
         outcome.timed("compile", lambda: compiled.kernel)
     except InternalError as error:
