@@ -7,6 +7,7 @@ from tidegate.lang.kernel import Kernel, kernel
 from tidegate.lang.surface import (
     InOut,
     Out,
+    Scalar,
     Tensor,
     abs,
     all,
@@ -68,6 +69,7 @@ __all__ = [
     "InOut",
     "Kernel",
     "Out",
+    "Scalar",
     "Tensor",
     "TidegateError",
     "abs",

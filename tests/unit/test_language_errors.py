@@ -78,14 +78,10 @@ INDICES = (
     "h, m, 0",
     "-1, m, :",
     "4, m, :",
-    "h * (0 - 2**31 - 1), m, :",
-    "h // 0, m, :",
-    "h % (h // 2), m, :",
     "m, m, :",
     "m + 1, m, :",
     "h // m, m, :",
     "h / 2, m, :",
-    "h + 2**31, m, :",
     "h, m",
     "h, h, m",
     "1.5, m, :",
@@ -102,9 +98,21 @@ def heads(statement: str, used: str = "    d[h, m, :] = t\n") -> str:
     )
 
 
+def numbers(statement: str, used: str = "") -> str:
+    """A kernel with integers to read, and scalars."""
+    head = 'for m in tg.grid(tg.tiles("M", 8)):\n    t = tg.load(a[m])\n    n = tg.load(counts[2])\n'
+    return source(
+        f"{head}    {statement}\n    {used or 'b[m] = t'}\n",
+        'a: tg.Tensor["M", "f32"], counts: tg.Tensor["B", "i32"], alpha: tg.Scalar["f32"], size: tg.Scalar["i32"],'
+        ' b: tg.Out["M", "f32"]',
+    )
+
+
 SOURCES: dict[str, list[str]] = {
     "TG101": [
-        inside("if m > 8:\n    t = t * 2"),
+        inside("if t > 8:\n    t = t * 2"),
+        inside("if m and t:\n    t = t * 2"),
+        inside("if m > 2.5:\n    t = t * 2"),
         inside("x = t if m else -t"),
         inside("x = a[m, n]"),
         inside("x = t[0, 1]"),
@@ -116,6 +124,9 @@ SOURCES: dict[str, list[str]] = {
         inside('for q in tg.tiles("K", B):\n    y = t\nt = y'),
         inside('for q in tg.tiles("K", B):\n    y = t\nfor q in tg.tiles("K", B):\n    y = -t\nt = y'),
         inside('for q in tg.tiles("N", B):\n    pass'),
+        inside("if m > 2:\n    y = t\nt = y"),
+        inside('if m > 2:\n    y = t\nelse:\n    y = t.astype("f16")\nt = y'),
+        numbers("if n > 2:\n        k = n + 1\n    for q in tg.range(k):\n        t = t * 2.0"),
         inside("for q in tg.tiles(K, B):\n    pass"),
     ],
     "TG103": [
@@ -132,6 +143,10 @@ SOURCES: dict[str, list[str]] = {
         source("pass", 'a: tg.Tensor["M", "f32"], *, M="4"'),
         source("pass", 'a: tg.Tensor["for", "f32"]'),
         source("pass", 'a: tg.Tensor["M", "f32"] = None'),
+        source("pass", 'a: tg.Tensor["M", "f32"], s: tg.Scalar["f16"]').replace(
+            "import math", "from __future__ import annotations"
+        ),
+        source("pass", 'a: tg.Tensor["s", "f32"], s: tg.Scalar["i32"]'),
         source("pass", 'a: tg.Tensor["M", "f32"], *rest'),
         source("pass", 'a: tg.Tensor["M", "f32"], *, plan=1'),
         HEAD + 'class Q:\n    @tg.kernel\n    def k(self, a: tg.Tensor["M", "f32"]):\n        pass\nk = Q().k\n',
@@ -154,19 +169,30 @@ SOURCES: dict[str, list[str]] = {
         inside("x = t.sum(axis=0, keepdims=1)"),
         inside("x = tg.max(3, axis=0)"),
         inside("x = tg.exp(2.0)"),
-        inside('for h in tg.range("K"):\n    t = t * h'),
+        *(
+            heads(f"x = tg.load(c[{index}])")
+            for index in ("h // 0, m, :", "h % (h // 2), m, :", "h + 2**31, m, :", "h * (0 - 2**31 - 1), m, :")
+        ),
+        numbers("x = tg.load(counts[0], stages=2)"),
+        numbers("alpha = t"),
+        numbers("t = alpha * 2.0"),
+        numbers("t = tg.full((8,), 1.5, alpha)"),
     ],
     "TG106": [
         inside("for q in range(3):\n    pass"),
         inside('for q in tg.tiles("K", 0):\n    pass'),
         inside('for m in tg.tiles("K", B):\n    pass'),
         source('for m in tg.grid(tg.tiles("M", B), tg.tiles("K", B)):\n    pass'),
+        source("for m in tg.grid(tg.range(n)):\n    pass", 'n: tg.Scalar["i32"], b: tg.Out["M", "f32"]'),
         source(OPEN + CLOSE + "t = tg.zeros((4, 4))"),
     ],
     "TG108": [
         inside('for q in tg.tiles("K", B):\n    t = t.astype("f16")'),
         inside('for q in tg.tiles("K", B):\n    t = t.max(axis=0)'),
         inside('x = 1\nfor q in tg.tiles("K", B):\n    x = x + 1'),
+        inside("x = 1\nif m > 2:\n    x = 2"),
+        numbers("if n > 2:\n        n = 2"),
+        numbers("for q in tg.range(n):\n        n = q"),
         source("x = 1\n" + OPEN + "    x = x + 1\n    b[m, n] = t * x\n"),
     ],
     "TG109": [inside("x = 1 / 0"), inside("x = t * t.shape[2]"), inside("x = tg.load(a[m, n], by=cuda.copy())")],
@@ -200,6 +226,8 @@ SOURCES: dict[str, list[str]] = {
         inside("x = t << 1"),
         inside('x = tg.full((16,), 0.5, "i32")'),
         inside('x = tg.full((16,), 2, "bool")'),
+        numbers("x = tg.positions(m) * alpha"),
+        numbers("x = (t > 0.0) & size"),
     ],
     "TG203": [
         inside("x = tg.load(a[n, m])"),

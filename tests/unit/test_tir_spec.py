@@ -146,7 +146,7 @@ BROKEN = [
     # scopes
     ("transpose", "param b f32 [N, M]", "param b f32 [N, m]", "'m' in m is not in scope"),
     ("transpose", "N / 32", "n", "'n' in n is not in scope"),
-    ("transpose", "n * 32]", "k * 32]", "'k' in k * 32 is not in scope (sizes, and in the body grid axes and indices: M, N, m, n)"),
+    ("transpose", "n * 32]", "k * 32]", "'k' in k * 32 is not in scope (sizes, and in the body grid axes, indices and integers: M, N, m, n)"),
     ("transpose", "N / 32", "N / m", "N / m divides by m, which is not surely positive"),
     ("transpose", "N / 32", "N / M", "N / M divides by M, which is not surely positive"),
     ("transpose", "N / 32", "M / min(N, 7 * N)", None),

@@ -84,7 +84,7 @@ def lives(program: legal.LegalProgram) -> tuple[Life, ...]:
     spans: dict[str, tuple[int, int]] = {}
     clock = 0
 
-    def visit(body: tuple[legal.Step | legal.Loop, ...], inside: tuple[str, ...]) -> None:
+    def visit(body: legal.Body, inside: tuple[str, ...]) -> None:
         nonlocal clock
         for node in body:
             clock += 1
@@ -92,6 +92,8 @@ def lives(program: legal.LegalProgram) -> tuple[Life, ...]:
                 shared = slot_of(node.instr)
                 if shared:
                     touched.setdefault(shared[0].buffer, []).append((clock, inside))
+            elif isinstance(node, legal.If):
+                visit(node.body, inside)
             else:
                 entry = clock
                 visit(node.body, (*inside, node.id))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, product
 
-from tidegate.check import windows
+from tidegate.check import given, windows
 from tidegate.check.control import Undecided
 from tidegate.check.explore import Exhausted, Explorer, explorer
 from tidegate.check.machine import MODELLED, Machine
@@ -19,6 +19,7 @@ from tidegate.check.verdict import Finding, Step, Verdict
 from tidegate.check.witness import describe
 from tidegate.ir import expr as ex
 from tidegate.ir import spec, tir
+from tidegate.ir.dtypes import I32
 from tidegate.ir.text import print_stmt
 
 MAX_RUNS = 300
@@ -26,6 +27,9 @@ MAX_RUNS = 300
 
 FIRST_RUNS = 6
 """Concrete runs before the proof is tried."""
+
+MORE_WITH_NUMBERS = 4
+"""So many times more of both, where numbers vary too."""
 
 MAX_TILES = 24
 """Largest trip count in the search for a witness, with one unknown size."""
@@ -83,10 +87,14 @@ def _scope(kernel: tir.Kernel, sizes: Mapping[str, int]) -> str:
     free = [d for d in kernel.dims if d.value is None and d.name not in sizes]
     given = [f"{name} = {value}" for name, value in sizes.items()]
     known = f" with {', '.join(given)}" if given else ""
+    numbers = [f"every number {s.name}" for s in kernel.arguments]
+    if any(isinstance(s, tir.LdScalar) for s in tir.walk(kernel.body)):
+        numbers.append("every integer that it reads")
+    more = "".join(f", {n}" for n in numbers)
     if not free:
-        return f"every CTA{known or ', all sizes fixed'}"
+        return f"every CTA{known or ', all sizes fixed'}{more}"
     names = ", ".join(f"{d.name} (a multiple of {d.multiple})" if d.multiple > 1 else d.name for d in free)
-    return f"every CTA, every size {names} from 0 on and so every trip count{known}"
+    return f"every CTA, every size {names} from 0 on{more} and so every trip count{known}"
 
 
 def _unsupported(kernel: tir.Kernel) -> str:
@@ -102,7 +110,7 @@ def _unsupported(kernel: tir.Kernel) -> str:
 def _ordered(machine: Machine, sizes: Mapping[str, int], scope: str) -> Verdict | None:
     """The verdict on shared memory, None when all is well."""
     explored = explorer(machine, sizes)
-    if any(d.value is None and d.name not in sizes for d in machine.kernel.dims):
+    if machine.kernel.scalars or any(d.value is None and d.name not in sizes for d in machine.kernel.dims):
         # Most faults show with a handful of trips, where the abstract run may take long to give up.
         early = _search(machine, sizes, explored, FIRST_RUNS)
         if early is not None:
@@ -133,10 +141,11 @@ def _retold(
     sizes: Mapping[str, int],
     where: Mapping[str, int] | None = None,
     exact: bool = False,
+    numbers: given.Numbers | None = None,
 ) -> Fault:
     """The fault of a concrete run, with the steps of this run and no other."""
     try:
-        for _ in explorer(machine, sizes, where, exact=exact, shared=False).every_case():
+        for _ in explorer(machine, sizes, where, exact=exact, shared=False, given=numbers).every_case():
             pass
     except Fault as again:
         return again
@@ -150,26 +159,50 @@ def _unsafe(machine: Machine, fault: Fault, scope: str) -> Verdict:
 
 def _search(machine: Machine, sizes: Mapping[str, int], abstract: Explorer, runs: int) -> Verdict | None:
     """The smallest concrete run that breaks a rule, None when none of the first ``runs`` does."""
-    for values in islice(_runs(machine.kernel, sizes), runs):
+    choices = list(given.choices(machine.kernel))
+    runs *= 1 if len(choices) == 1 else MORE_WITH_NUMBERS
+    for values, numbers in islice(_tried(machine.kernel, sizes, choices), runs):
         for where in _corners(machine.kernel, values, abstract):
-            run = explorer(machine, values, where, exact=True)
+            run = explorer(machine, values, where, exact=True, given=numbers)
             try:
                 for _ in run.every_case():
                     pass
             except Fault as fault:
-                fault = _retold(fault, machine, values, where, exact=True)
-                return _unsafe(machine, fault, _place(machine.kernel, values, where))
-            except (Undecided, Exhausted, ZeroDivisionError):
+                fault = _retold(fault, machine, values, where, exact=True, numbers=numbers)
+                return _unsafe(machine, fault, _place(machine.kernel, values, where, _told(run)))
+            except (Undecided, Exhausted, ZeroDivisionError, ValueError):
                 continue
     return None
+
+
+def _tried(
+    kernel: tir.Kernel, sizes: Mapping[str, int], choices: Sequence[given.Numbers]
+) -> Iterator[tuple[dict[str, int], given.Numbers]]:
+    """Sizes and numbers, simple ones of both first."""
+    runs = list(islice(_runs(kernel, sizes), MAX_RUNS))
+    pairs = ((a + b, values, numbers) for a, values in enumerate(runs) for b, numbers in enumerate(choices))
+    yield from ((values, numbers) for _, values, numbers in sorted(pairs, key=lambda pair: pair[0]))
+
+
+def _told(run: Explorer) -> Iterator[str]:
+    """The numbers of a concrete run."""
+    for scalar in run.kernel.arguments:
+        if run.given is not None and scalar.dtype == I32:
+            yield f"{scalar.name} = {run.given.argument(scalar.name)}"
+    for (tensor, place), value in run.unknown.read.items():
+        yield f"{tensor}[{', '.join(map(str, place))}] = {value}"
 
 
 def _runs(kernel: tir.Kernel, sizes: Mapping[str, int]) -> Iterator[dict[str, int]]:
     """Sizes that differ in what control depends on; other sizes are one tile."""
     used = {n for stmt in tir.walk(kernel.body) for e in _control(stmt) for n in ex.symbols(e)}
     used |= {n for axis in kernel.grid if axis.name in used for n in ex.symbols(axis.extent)}
+    masks = {n for s in tir.walk(kernel.body) if isinstance(s, tir.LdScalar)
+             for b in s.src.bounds if b is not None for n in ex.symbols(b)}  # fmt: skip
     fixed: dict[str, int] = {
-        d.name: d.multiple for d in kernel.dims if d.value is None and d.name not in {*sizes, *used}
+        d.name: d.multiple * (MAX_TILES if d.name in masks else 1)
+        for d in kernel.dims
+        if d.value is None and d.name not in {*sizes, *used}
     }
     free = sum(d.value is None and d.name in used and d.name not in sizes for d in kernel.dims)
     tiles = MAX_TILES if free <= 1 else 10 if free == 2 else 4
@@ -195,9 +228,10 @@ def _corners(kernel: tir.Kernel, values: Mapping[str, int], abstract: Explorer) 
     yield from corners
 
 
-def _place(kernel: tir.Kernel, values: Mapping[str, int], where: Mapping[str, int]) -> str:
+def _place(kernel: tir.Kernel, values: Mapping[str, int], where: Mapping[str, int], numbers: Iterable[str] = ()) -> str:
     free = {d.name for d in kernel.dims if d.value is None}
     parts = [f"{n} = {v}" for n, v in values.items() if n in free] + [f"CTA {n} = {v}" for n, v in where.items()]
+    parts += numbers
     return f"shown by a run with {', '.join(parts)}" if parts else "shown by a run"
 
 
@@ -233,13 +267,14 @@ def _global(machine: Machine, sizes: Mapping[str, int], scope: str) -> Verdict |
     ]
     if not reasons:
         return None
-    complete = not any(d.value is None and d.name not in sizes for d in kernel.dims)
-    for values in islice(small_sizes(kernel, sizes, 3, ragged=True), MAX_RUNS):
+    complete = not kernel.scalars and not any(d.value is None and d.name not in sizes for d in kernel.dims)
+    tried = product(islice(small_sizes(kernel, sizes, 3, ragged=True), MAX_RUNS), given.choices(kernel))
+    for values, numbers in islice(tried, MAX_RUNS):
         try:
-            finding = replay(machine, values)
-        except (TooMany, Undecided, Exhausted, ZeroDivisionError):
+            finding, told = replay(machine, values, numbers)
+        except (TooMany, Undecided, Exhausted, ZeroDivisionError, ValueError):
             complete = False
             continue
         if finding is not None:
-            return Verdict(kernel.name, "unsafe", _place(kernel, values, {}), (finding,))
+            return Verdict(kernel.name, "unsafe", _place(kernel, values, {}, told), (finding,))
     return None if complete else Verdict(kernel.name, "not proved", scope, reason="; ".join(reasons))

@@ -1,8 +1,9 @@
 """The states of one kernel as an automaton: what straight statements make of a state is worked out once per kind.
 
-States with one key have the same future, so they are one *node*, whatever run has led to them: other trip counts, other
-sizes, other CTAs. A node remembers where each straight piece of the kernel leads. The steps in the log of a node are
-those of the run that came first; a run whose steps are shown is replayed with ``shared=False``.
+States with one key, what is known of numbers included, have the same future, so they are one *node*, whatever run has
+led to them: other trip counts, other sizes, other CTAs. A node remembers where each straight piece of the kernel leads.
+The steps in the log of a node are those of the run that came first; a run whose steps are shown is replayed with
+``shared=False``.
 """
 
 from __future__ import annotations
@@ -32,7 +33,11 @@ class Straight:
     effective: tuple[tir.Stmt, ...]
 
 
-Part = Straight | tir.For | tir.If
+Part = Straight | tir.For | tir.If | tir.LdScalar
+
+
+CONTROL = (tir.For, tir.If, tir.LdScalar)
+"""What depends on more than the state: on sizes and indices, and on what is known of numbers."""
 
 
 class Node:
@@ -47,7 +52,8 @@ class Node:
 
     @cached_property
     def key(self) -> bytes:
-        return self.machine.key(self.state)
+        known = self.state.knowledge
+        return self.machine.key(self.state) + (repr(known).encode() if known.values or known.facts else b"")
 
 
 class Automaton:
@@ -88,12 +94,12 @@ class Automaton:
         return behind, len(part.effective) + 1
 
     def _split(self, body: tuple[tir.Stmt, ...]) -> Iterator[Part]:
-        for control, run in groupby(body, lambda stmt: isinstance(stmt, (tir.For, tir.If))):
+        for control, run in groupby(body, lambda stmt: isinstance(stmt, CONTROL)):
             stmts = tuple(run)
             if not control:
                 yield Straight(stmts, tuple(s for s in stmts if self.machine.sees(s)))
             else:
-                yield from (s for s in stmts if isinstance(s, (tir.For, tir.If)))
+                yield from (s for s in stmts if isinstance(s, CONTROL))
 
 
 def distinct(nodes: list[Node]) -> list[Node]:

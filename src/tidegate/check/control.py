@@ -8,7 +8,8 @@ sign on the whole interval; what stays undecided raises :class:`Undecided`, neve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from math import gcd, inf
@@ -18,13 +19,18 @@ from tidegate.ir import expr as ex
 Bound = float  # an int, or +-inf
 
 
+FARTHEST = 16
+"""Conditions on an index are decided from 2**15 on, or by its distance to the loop's end."""
+
+
 class Undecided(Exception):
     """A bound or a condition has no single value in the environment; the text names it. ``atoms``: of what more would
-    have to be known."""
+    have to be known; ``tests``: those that are not decided."""
 
-    def __init__(self, text: str, atoms: tuple[Atom, ...] = ()) -> None:
+    def __init__(self, text: str, atoms: tuple[Atom, ...] = (), tests: tuple[Test, ...] = ()) -> None:
         super().__init__(text)
         self.atoms = atoms
+        self.tests = tests
 
 
 @dataclass(frozen=True)
@@ -147,6 +153,26 @@ class Test:
     value: Linear
 
 
+@dataclass(frozen=True)
+class Combined:
+    """All of the parts (``&&``), or one of them at least (``||``)."""
+
+    op: str
+    parts: tuple[Formula, ...]
+
+
+Formula = Test | Combined
+
+
+def tests_of(formula: Formula) -> Iterator[Test]:
+    """All tests in a condition."""
+    if isinstance(formula, Test):
+        yield formula
+    else:
+        for part in formula.parts:
+            yield from tests_of(part)
+
+
 def single(term: Term) -> Linear:
     return Linear(0, ((term, 1),))
 
@@ -239,15 +265,22 @@ class Reader:
         return single(Mod(rest, b.const))
 
     def tests(self, e: ex.Expr) -> list[Test]:
-        """The conjuncts of a condition."""
+        """Tests that surely hold where a condition does."""
         if isinstance(e, ex.Bin) and e.op == "&&":
             return [*self.tests(e.a), *self.tests(e.b)]
+        formula = self.formula(e)
+        return [formula] if isinstance(formula, Test) else []
+
+    def formula(self, e: ex.Expr) -> Formula:
+        """A condition."""
+        if isinstance(e, ex.Bin) and e.op in ("&&", "||"):
+            return Combined(e.op, (self.formula(e.a), self.formula(e.b)))
         if isinstance(e, ex.Bin) and e.op in ("<", "<=", "==", "!="):
             a, b = self.linear(e.a), self.linear(e.b)
             if e.op in ("==", "!="):
-                return [Test(e.op, a.plus(b, -1))]
-            return [Test(">=", self._tightened(b.plus(a, -1).plus(Linear(-int(e.op == "<")))))]
-        return [Test("!=", self.linear(e))]
+                return Test(e.op, a.plus(b, -1))
+            return Test(">=", self._tightened(b.plus(a, -1).plus(Linear(-int(e.op == "<")))))
+        return Test("!=", self.linear(e))
 
     def _tightened(self, d: Linear) -> Linear:
         """``K - t*x - 1 >= 0`` says ``x < cdiv(K, t)``: the form in which it meets the loop bound."""
@@ -284,15 +317,13 @@ def atoms(form: Linear) -> Iterator[Atom | Index]:
 
 
 def reach(form: Linear, distance: int) -> Iterator[tuple[Atom | Index, int]]:
-    """Per atom and index of a form how far it has to be told apart, so that the form is up to ``distance``: a quotient
-    goes on by one where its value goes on by the divisor."""
+    """Per atom and index of a form how far it has to be told apart, so that the form is up to ``distance``. An index in
+    a quotient is told apart where it turns out to matter."""
     for term, c in form.terms:
         if isinstance(term, Index):
             yield term, -(-distance // abs(c))
         elif isinstance(term, Quotient):
-            for inner, d in term.value.terms:
-                assert isinstance(inner, (Atom, Index))
-                yield inner, -(-(distance + 1) * term.divisor // abs(d))
+            yield from ((inner, 0 if isinstance(inner, Index) else distance) for inner in atoms(term.value))
         elif isinstance(term, Extreme):
             yield from reach(term.a, distance)
             yield from reach(term.b, distance)
@@ -356,15 +387,16 @@ def _range(e: ex.Expr, at: Interval) -> tuple[str, float, float]:
 @dataclass(frozen=True)
 class Env:
     """Atoms and indices at one point of the run. ``period``: the modulus of residues. ``ends``: other terms at which
-    loops around end, as far as their values are known."""
+    loops around end, as far as their values are known. ``memo``: bounds worked out."""
 
     atoms: Mapping[Atom, Interval]
     places: Mapping[str, Place]
     period: int = 1
     ends: Mapping[Term, Interval] = field(default_factory=dict)
+    memo: dict[tuple[object, ...], Interval] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def at(self, name: str, place: Place) -> Env:
-        return replace(self, places={**self.places, name: place})
+        return Env(self.atoms, {**self.places, name: place}, self.period, self.ends)
 
     def taking(self, form: Linear, value: Interval) -> Env:
         """The environment in which a form has one of these values, if it is a single term."""
@@ -372,7 +404,7 @@ class Env:
             return self
         term, at = form.terms[0][0], Interval(value.low - form.const, value.high - form.const)
         if isinstance(term, Atom):
-            return replace(self, atoms={**self.atoms, term: self.atoms.get(term, at) & at})
+            return replace(self, atoms={**self.atoms, term: self.atoms.get(term, Interval(0, inf)) & at})
         return self if isinstance(term, Index) else replace(self, ends={**self.ends, term: at})
 
     def resolve(self, form: Linear) -> Linear:
@@ -472,18 +504,53 @@ class Env:
             return test.op == "!="
         return (test.op == "==") if x.exact == 0 else None
 
-    def all_hold(self, tests: list[Test], text: str) -> bool:
-        """The truth of a conjunction; raises :class:`Undecided`."""
-        truths = [self.holds(t) for t in tests]
-        if False in truths:
-            return False
-        if None in truths:
-            known = ", ".join(f"{a.value} {x if x.exact is None else f'= {x}'}" for a, x in self.atoms.items())
-            reason = f"the condition {text} is not decided{f' for {known}' if known else ''}"
-            raise Undecided(
-                reason, self.open(*(t.value for t, truth in zip(tests, truths, strict=True) if truth is None))
-            )
-        return True
+    def decided(self, formula: Formula) -> bool | None:
+        """The truth of a condition, None when the environment does not decide it."""
+        if isinstance(formula, Test):
+            return self.holds(formula)
+        truths = [self.decided(part) for part in formula.parts]
+        if (formula.op == "||") in truths:
+            return formula.op == "||"
+        return None if None in truths else formula.op == "&&"
+
+    def undecided(self, tests: Sequence[Test], text: str) -> Undecided:
+        """That the condition of this text is not decided, because of some tests."""
+        known = ", ".join(f"{a.value} {x if x.exact is None else f'= {x}'}" for a, x in self.atoms.items())
+        reason = f"the condition {text} is not decided{f' for {known}' if known else ''}"
+        return Undecided(reason, self.open(*(t.value for t in tests)), tuple(tests))
+
+    def narrowed(self, test: Test) -> list[Env]:
+        """The environment in two parts, an index being smaller or larger, so that a test is decided in one of them or
+        soon; empty if no index decides it."""
+        for term in atoms(test.value):
+            if not isinstance(term, Index) or term.name not in self.places:
+                continue
+            name, place = term.name, self.places[term.name]
+            edge = self._edge(test, name, place)
+            if edge is not None:
+                parts = (Interval(place.value.low, edge - 1), Interval(edge, place.value.high))
+                return [self.at(name, p) for part in parts if (p := self._within(place, part)) is not None]
+        return []
+
+    def _edge(self, test: Test, name: str, place: Place) -> int | None:
+        """The value of an index from which on a test is decided, or else the middle of its values."""
+        low, high = place.value.low, place.value.high
+        if low in (high, -inf):
+            return None
+
+        def decided(more: int) -> bool:
+            return self.at(name, replace(place, value=Interval(low + more, high))).holds(test) is not None
+
+        far = next((2**n for n in range(FARTHEST) if low + 2**n <= high and decided(2**n)), None)
+        if far is not None:
+            return int(low) + bisect_left(range(far), True, key=decided)
+        return None if high == inf else int(low + high + 1) // 2
+
+    def _within(self, place: Place, value: Interval) -> Place | None:
+        """The place with fewer values; None when its residue excludes them."""
+        if value.exact is None or place.residue is None or value.exact % self.period == place.residue:
+            return replace(place, value=value)
+        return None
 
     def open(self, *forms: Linear) -> tuple[Atom, ...]:
         """The atoms with several values on which forms depend, by themselves and as the ends of loops."""

@@ -13,15 +13,31 @@ from dataclasses import dataclass, replace
 from itertools import count as count_from
 from itertools import product
 from math import inf, lcm, prod
+from typing import Protocol
 
 from tidegate.check import control
 from tidegate.check.automaton import Node, Part, Straight, distinct
-from tidegate.check.control import Atom, Env, Index, Interval, Linear, Place, Reader, Term, Undecided, exactly
+from tidegate.check.control import (
+    Atom,
+    Env,
+    Formula,
+    Index,
+    Interval,
+    Linear,
+    Place,
+    Reader,
+    Term,
+    Undecided,
+    exactly,
+    tests_of,
+)
+from tidegate.check.knowledge import Knowledge, Numbers, Outcome
 from tidegate.check.machine import Machine
 from tidegate.check.sites import Group
 from tidegate.check.state import At, Fault, Log, State
 from tidegate.ir import tir
-from tidegate.ir.expr import Expr
+from tidegate.ir.dtypes import I32
+from tidegate.ir.expr import Expr, Int
 
 MAX_STEPS = 200_000
 """Statements executed in one check."""
@@ -48,10 +64,20 @@ class Case:
     grid: Mapping[str, Place]
 
 
+class Given(Protocol):
+    """The numbers of a concrete run."""
+
+    def element(self, tensor: str, place: tuple[int, ...]) -> int:
+        """An element of an input."""
+
+    def argument(self, name: str) -> int:
+        """A scalar argument."""
+
+
 class Explorer:
     """Executes a kernel's body on sets of states. ``indices`` fixes grid indices; ``observe`` sees every instruction
     before it executes; ``exact``: no iteration is left out; ``shared``: what other runs have found out is used, and the
-    steps shown with a fault may be theirs."""
+    steps shown with a fault may be theirs; ``given``: the numbers that a concrete run reads."""
 
     def __init__(
         self,
@@ -61,6 +87,7 @@ class Explorer:
         observe: Callable[[State, tir.Stmt, Env, Group], None] | None = None,
         exact: bool = False,
         shared: bool = True,
+        given: Given | None = None,
     ) -> None:
         self.machine = machine
         self.automaton = machine.automaton
@@ -73,9 +100,12 @@ class Explorer:
         self.shared = shared and observe is None  # who observes looks at times, which states of one key need not share
         self.steps = 0
         self.open = False  # whether the end of a loop was taken to be any number
-        self._conditions: dict[Expr, list[control.Test]] = {}
-        self._later: dict[tuple[Part, ...], tuple[frozenset[Atom], ...]] = {}
+        self.given = given
+        self._conditions: dict[Expr, Formula] = {}
+        self._later: dict[tuple[Part, ...], tuple[frozenset[Atom | Index], ...]] = {}
         self._survey()
+        limit = 2 * max([1, *self.distance.values()]) + 2 * max([1, *self.compared])
+        self.unknown = Numbers(self.kernel, self.reader, machine.forms, limit, given.element if given else None)
 
     # ------------------------------------------------------------------------------------------ cases
 
@@ -93,13 +123,17 @@ class Explorer:
                 self._look([(Index(stmt.index), abs(start.const))])
                 self._look([*control.reach(start, offset), *control.reach(end, offset)])
             elif isinstance(stmt, tir.If):
-                for test in self._tests(stmt.condition):
+                for test in tests_of(self._formula(stmt.condition)):
                     forms.append(test.value)
                     if test.value.terms:
                         self._look(control.reach(test.value, min(_distances(test.value, ends))))
+            elif isinstance(stmt, tir.LdScalar) and self.given is not None:
+                forms += [self.reader.linear(e) for e in stmt.src.origin]
         # An atom that ends a loop is looked at as closely as the loop's index.
         for name, end in ends.items():
             self._look(control.reach(end, self.distance.get(Index(name), 0)))
+        self.ends = ends
+        self.compared = [n for form in forms for n in control.constants(form)]  # what forms are compared with
         found = [a for form in forms for a in control.atoms(form)]
         self.used_grid = [g for g in self.kernel.grid if Index(g.name) in found]
         self.atoms = list(dict.fromkeys(a for a in found if isinstance(a, Atom)))
@@ -110,7 +144,8 @@ class Explorer:
     @property
     def concrete(self) -> bool:
         """Whether every run of the kernel is like the one that is replayed."""
-        return not self.atoms and not self.used_grid and not self.open
+        unknown = self.atoms or self.used_grid or self.open or self.kernel.scalars or self.unknown.split
+        return not unknown
 
     def _look(self, terms: Iterable[tuple[Term, int]]) -> None:
         for term, distance in terms:
@@ -127,7 +162,7 @@ class Explorer:
         places = [list(self._places(axis)) for axis in self.used_grid]
         # Exact small values let conditions before a loop agree with its trip count. Without them loops still try every
         # small count, for each state: coarser, but no less sound.
-        for times, more in ((3, 2), (1, 1)):
+        for times, more in ((2, 2) if self.kernel.scalars else (3, 2), (1, 1)):
             values = []
             for atom in self.atoms:
                 small = times * self.distance.get(atom, 0) + more
@@ -184,7 +219,7 @@ class Explorer:
 
     def _from_the_end(self, axis: tir.GridAxis) -> bool:
         """Whether a condition may depend on how far the index is from its extent."""
-        forms = [t.value for tests in self._conditions.values() for t in tests]
+        forms = [t.value for formula in self._conditions.values() for t in tests_of(formula)]
         mine = [form for form in forms if form.coefficient(Index(axis.name))]
         return not self.reader.linear(axis.extent).terms or any(len(form.terms) > 1 for form in mine)
 
@@ -211,7 +246,7 @@ class Explorer:
 
     def _start(self) -> list[Case]:
         """Every size is anything at all, every grid index near its ends or between them."""
-        self._near(t for t in self.distance if isinstance(t, Index))
+        self._near(t for t in self.distance if isinstance(t, Index) and t.name in self.ends)
         atoms = {a: Interval(self.reader.step(a) if a in self.running else 0, inf) for a in self.atoms}
         names = [axis.name for axis in self.used_grid]
         found = [
@@ -241,67 +276,127 @@ class Explorer:
     def run(self, case: Case) -> int:
         """Replays one case; raises Fault, Undecided or Exhausted. Returns the number of final states."""
         env = Env(case.atoms, case.grid, self.period)
-        start = self.automaton.node(self.machine.start(), self.shared)
-        final = self._block(self.kernel.body, [start], env)
+        final = self._block(self.kernel.body, [self._initial()], env)
         for node in final:
             self.machine.finish(node.state)
         return len(final)
 
     # ------------------------------------------------------------------------------------------ statements
 
-    def _tests(self, condition: Expr) -> list[control.Test]:
+    def _initial(self) -> Node:
+        state = self.machine.start()
+        if self.given is not None:
+            for scalar in self.kernel.arguments:
+                if scalar.dtype == I32:
+                    state.knowledge = state.knowledge.holds(scalar.name, Int(self.given.argument(scalar.name)))
+        return self.automaton.node(state, self.shared)
+
+    def _knowing(self, node: Node, known: Knowledge) -> Node:
+        """The node with this knowledge instead of its own."""
+        if known == node.state.knowledge:
+            return node
+        state = node.state.copy()
+        state.knowledge = known
+        return self.automaton.node(state, self.shared)
+
+    def _formula(self, condition: Expr) -> Formula:
         if condition not in self._conditions:
-            self._conditions[condition] = self.reader.tests(condition)
+            self._conditions[condition] = self.reader.formula(condition)
         return self._conditions[condition]
 
     def _block(self, body: tuple[tir.Stmt, ...], nodes: list[Node], env: Env) -> list[Node]:
         """Where a block leads. What a part of it needs to know of sizes is told apart from there on, while later parts
         look at these sizes too."""
-        flows: dict[tuple[tuple[Atom, Interval], ...], tuple[Known, list[Node]]] = {(): (env.atoms, nodes)}
+        flows: dict[tuple[object, ...], tuple[Env, list[Node]]] = {(): (env, nodes)}
         parts = self.automaton.parts(body)
         for part, later in zip(parts, self._looked_at(parts), strict=True):
             work, flows = list(flows.values()), {}
             while work:
-                known, nodes = work.pop()
+                here, nodes = work.pop()
                 try:
-                    nodes = self._part(part, nodes, replace(env, atoms=known))
+                    nodes = self._part(part, nodes, here)
                 except Undecided as stop:
-                    finer = self._split(known, stop.atoms)
+                    finer = self._finer(here, stop)
                     if not finer:
                         raise
                     work += [(more, nodes) for more in finer]
                     continue
-                kept = tuple((a, at) for a, at in known.items() if a in later and at != env.atoms[a])
-                before = flows[kept][1] if kept in flows else []
-                flows[kept] = ({**env.atoms, **dict(kept)}, distinct([*before, *nodes]))
+                sizes = tuple((a, at) for a, at in here.atoms.items() if a in later and at != env.atoms[a])
+                places = tuple((n, at) for n, at in here.places.items() if Index(n) in later and at != env.places[n])
+                before = flows[sizes, places][1] if (sizes, places) in flows else []
+                known = replace(env, atoms={**env.atoms, **dict(sizes)}, places={**env.places, **dict(places)})
+                flows[sizes, places] = (known, distinct([*before, *nodes]))
         return distinct([node for _, nodes in flows.values() for node in nodes])
+
+    def _finer(self, env: Env, stop: Undecided) -> list[Env]:
+        """The environment in parts, of which each knows more of what was not decided."""
+        known = self._split(env.atoms, stop.atoms)
+        return [replace(env, atoms=more) for more in known] or next(filter(None, map(env.narrowed, stop.tests)), [])
 
     def _part(self, part: Part, nodes: list[Node], env: Env) -> list[Node]:
         if isinstance(part, tir.For):
             return self._loop(part, nodes, env)
         if isinstance(part, tir.If):
-            holds = env.all_hold(self._tests(part.condition), str(part.condition))
-            return self._block(part.body, nodes, env) if holds else nodes
+            inside, others = self._decided(part.condition, nodes, env)
+            return distinct([*self._block(part.body, inside, env), *others]) if inside else others
+        if isinstance(part, tir.LdScalar):
+            return distinct([self._read(part, node, env) for node in nodes])
         return distinct([self._straight(part, node, env) for node in nodes])
 
-    def _looked_at(self, parts: tuple[Part, ...]) -> tuple[frozenset[Atom], ...]:
-        """Per part of a block the sizes on which the control of later ones depends."""
+    def _read(self, stmt: tir.LdScalar, node: Node, env: Env) -> Node:
+        """Where reading an integer leads: the machine has nothing to see in it."""
+        self._count(1)
+        if self.observe is not None:
+            self.observe(node.state, stmt, env, self.machine.everyone)
+        return self._knowing(node, self.unknown.load(stmt, node.state.knowledge, env))
+
+    def _decided(self, condition: Expr, nodes: list[Node], env: Env) -> tuple[list[Node], list[Node]]:
+        """The nodes for which a condition holds and the others; one that does not tell is both, with what each
+        takes."""
+        sides: dict[bool, list[Node]] = {True: [], False: []}
+        told: dict[Knowledge, list[Outcome]] = {}
+        for node in nodes:
+            known = node.state.knowledge
+            if known not in told:
+                told[known] = self._outcomes(condition, known, env)
+            for truth, more in told[known]:
+                sides[truth].append(self._knowing(node, more))
+        return sides[True], sides[False]
+
+    def _outcomes(self, condition: Expr, known: Knowledge, env: Env) -> list[Outcome]:
+        """The truth of a condition, both where nothing decides it. Sizes and indices are told apart as far as that
+        decides: then Undecided is raised."""
+        formula = self._formula(self.unknown.expression(condition, known))
+        own = [t for t in tests_of(formula) if not self.unknown.foreign(t.value, env)]
+        truth = env.decided(formula)
+        if truth is None:
+            stop = env.undecided([t for t in own if env.holds(t) is None], str(condition))
+            if self._finer(env, stop):
+                raise stop
+        elif len(own) == len(list(tests_of(formula))):
+            return [(truth, known)]
+        return self.unknown.outcomes(formula, known, env)
+
+    def _looked_at(self, parts: tuple[Part, ...]) -> tuple[frozenset[Atom | Index], ...]:
+        """Per part of a block the sizes and indices on which the control of later ones depends."""
         if parts not in self._later:
-            found = [frozenset[Atom]()]
-            for part in reversed(parts[1:]):
-                found.append(found[-1] | self._sizes(part))
+            found: list[frozenset[Atom | Index]] = []
+            later: frozenset[Atom | Index] = frozenset()
+            for part in reversed(parts):
+                found.append(later)
+                later |= self._sizes(part)
             self._later[parts] = tuple(reversed(found))
         return self._later[parts]
 
-    def _sizes(self, part: Part | tir.Stmt) -> frozenset[Atom]:
+    def _sizes(self, part: Part | tir.Stmt) -> frozenset[Atom | Index]:
         forms: list[Linear] = []
         if isinstance(part, tir.For):
             forms = [self.reader.linear(part.start), self.reader.linear(part.stop)]
         elif isinstance(part, tir.If):
-            forms = [test.value for test in self._tests(part.condition)]
+            forms = [test.value for test in tests_of(self._formula(part.condition))]
         inner = part.body if isinstance(part, (tir.For, tir.If)) else ()
-        mine = {a for form in forms for a in control.atoms(form) if isinstance(a, Atom)}
-        return frozenset(mine).union(*(self._sizes(stmt) for stmt in inner))
+        mine = frozenset(a for form in forms for a in control.atoms(form))
+        return mine.union(*(self._sizes(stmt) for stmt in inner))
 
     def _straight(self, part: Straight, node: Node, env: Env) -> Node:
         at: At = tuple((name, place.value.exact) for name, place in env.places.items())
@@ -317,9 +412,22 @@ class Explorer:
             raise Exhausted(f"more than {MAX_STEPS} steps without reaching a fixed point")
 
     def _loop(self, loop: tir.For, nodes: list[Node], env: Env) -> list[Node]:
-        start = env.resolve(self.reader.linear(loop.start))
-        end = self.reader.linear(loop.stop)
-        trips = env.bounds(end.plus(start, -1))
+        """Nodes with one start, end and number of trips go through the loop together."""
+        alike: dict[tuple[Linear, Linear, Interval], list[Node]] = {}
+        for node in nodes:
+            known = node.state.knowledge
+            start, end = (self.reader.linear(self.unknown.expression(e, known)) for e in (loop.start, loop.stop))
+            start = env.resolve(start)
+            trips = self.unknown.interval(end.plus(start, -1), known, env)
+            alike.setdefault((start, end, trips), []).append(node)
+        out: list[Node] = []
+        for (start, end, trips), some in alike.items():
+            out += self._run(loop, some, env, start, end, trips)
+        return distinct([self._knowing(node, self.unknown.left(loop, node.state.knowledge)) for node in out])
+
+    def _run(
+        self, loop: tir.For, nodes: list[Node], env: Env, start: Linear, end: Linear, trips: Interval
+    ) -> list[Node]:
         edge = sum(self._edges(loop.index))
         if trips.exact is not None and (self.exact or trips.exact <= 2 * edge):
             return self._trips(loop, nodes, env, start, end, trips.exact)
@@ -328,15 +436,24 @@ class Explorer:
         if start.terms:
             reason = f"the loop over {loop.index} begins at {loop.start}, which has no single value"
             raise Undecided(reason, env.open(start))
-        out: list[Node] = []
+        out = list(nodes) if trips.high < 0 else []
         for count in range(max(int(max(trips.low, 0)), 0), int(min(trips.high + 1, edge))):
             if self._occurs(end, start.const + count, env):
-                known = env.taking(end, exactly(start.const + count))
-                out += self._trips(loop, nodes, known, start, end, count)
+                at = exactly(count) if count else Interval(-inf, 0)
+                some, known = self._taking(start, end, at, nodes, env)
+                out += self._trips(loop, some, known, start, end, count)
         if trips.high >= edge:
-            known = env.taking(end, Interval(start.const + edge, inf))
-            out += self._any(loop, nodes, known, start, end)
-        return distinct(out)
+            some, known = self._taking(start, end, Interval(edge, inf), nodes, env)
+            out += self._any(loop, some, known, start, end)
+        return out
+
+    def _taking(
+        self, start: Linear, end: Linear, trips: Interval, nodes: list[Node], env: Env
+    ) -> tuple[list[Node], Env]:
+        """What is known once a loop is taken to have so many trips."""
+        length = end.plus(start, -1)
+        some = [self._knowing(n, self.unknown.taken(length, trips, n.state.knowledge, env)) for n in nodes]
+        return some, env.taking(end, Interval(start.const + trips.low, start.const + trips.high))
 
     def _occurs(self, form: Linear, value: int, env: Env) -> bool:
         """Whether some size gives a form this value, if it is a single size or number of tiles."""
@@ -344,7 +461,9 @@ class Explorer:
         return value <= 0 or control.consistent({**env.atoms, **known}, self.reader.multiples)
 
     def _body(self, loop: tir.For, nodes: list[Node], env: Env, place: Place) -> list[Node]:
-        return self._block(loop.body, nodes, env.at(loop.index, place))
+        inside = env.at(loop.index, place)
+        nodes = self._block(loop.body, nodes, inside)
+        return distinct([self._knowing(n, self.unknown.next(loop, n.state.knowledge, inside)) for n in nodes])
 
     def _place(self, start: Linear, end: Linear, i: Interval, left: Interval) -> Place:
         """The place of iteration ``i`` of a loop."""
@@ -447,8 +566,9 @@ def explorer(
     observe: Callable[[State, tir.Stmt, Env, Group], None] | None = None,
     exact: bool = False,
     shared: bool = True,
+    given: Given | None = None,
 ) -> Explorer:
     """An explorer that fits the kernel: with roles or without."""
     from tidegate.check.joint import Roles
 
-    return (Roles if machine.kernel.roles else Explorer)(machine, sizes, indices, observe, exact, shared)
+    return (Roles if machine.kernel.roles else Explorer)(machine, sizes, indices, observe, exact, shared, given)

@@ -18,6 +18,7 @@ from tidegate.check.control import (
     Atom,
     Env,
     Extreme,
+    Formula,
     Index,
     Linear,
     Mod,
@@ -131,6 +132,8 @@ class Roles(Explorer):
         yield from ()
 
     def run(self, case: Case) -> int:
+        if self.kernel.scalars:
+            raise Undecided("scalars in a kernel with roles are not replayed")
         env = Env(case.atoms, case.grid, self.period)
         for name, value in self.indices.items():
             if name not in env.places:
@@ -215,12 +218,18 @@ class Roles(Explorer):
         if isinstance(stmt, tir.For):
             self._enter(joint, number, stmt, after, env)
         elif isinstance(stmt, tir.If):
-            holds = all(self._holds(t, joint, number, env, str(stmt.condition)) for t in self._tests(stmt.condition))
+            holds = self._truth_of(self._formula(stmt.condition), joint, number, env, str(stmt.condition))
             joint.actors[number] = replace(actor, levels=(*after, Level(stmt.body)) if holds else after)
         else:
             self._execute(joint, number, stmt, after, env)
             return None
         return None
+
+    def _truth_of(self, formula: Formula, joint: Joint, number: int, env: Env, text: str) -> bool:
+        if isinstance(formula, Test):
+            return self._holds(formula, joint, number, env, text)
+        truths = (self._truth_of(part, joint, number, env, text) for part in formula.parts)
+        return all(truths) if formula.op == "&&" else any(truths)
 
     def _execute(self, joint: Joint, number: int, stmt: tir.Stmt, after: tuple[Level, ...], env: Env) -> None:
         actor = joint.actors[number]
@@ -344,7 +353,11 @@ class Roles(Explorer):
             return _truth(test.op, form.const)
         choice = self._choice_of(form, actor)
         if choice is None:
-            return self._env(actor, env).all_hold([Test(test.op, form)], text)
+            here, mine = self._env(actor, env), Test(test.op, form)
+            truth = here.holds(mine)
+            if truth is None:
+                raise here.undecided([mine], text)
+            return truth
         c, known = form.terms[0][1], joint.choices[choice]
         if known.exact is not None:
             return _truth(test.op, form.const + c * known.exact)

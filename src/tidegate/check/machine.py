@@ -14,6 +14,7 @@ import numpy as np
 from tidegate.check import phases
 from tidegate.check.automaton import Automaton
 from tidegate.check.canonical import Canonical
+from tidegate.check.knowledge import Forms
 from tidegate.check.pattern import uncovered
 from tidegate.check.sites import BULK, COPY, WGMMA, Group, Key, Rivals, Sites, Statements, accesses, everyone
 from tidegate.check.state import CAUSE, DATA, PROXY, At, Fault, Frame, Log, State
@@ -54,6 +55,7 @@ class Machine:
         self.exempted: dict[str, None] = {}
         self._keys: dict[tuple[int, int], list[Key]] = {}
         self.automaton = Automaton(self)
+        self.forms = Forms()
 
     def start(self) -> State:
         state = State(self.frame, self.catalogue)
@@ -378,8 +380,10 @@ HANDLERS: dict[type[tir.Stmt], Handler] = {
 }
 
 WITHOUT_ORDER: tuple[type[tir.Stmt], ...] = (
+    tir.LdScalar,
     tir.Mma,
     tir.Fill,
+    tir.Splat,
     tir.Map,
     tir.Positions,
     tir.Cast,

@@ -11,7 +11,7 @@ from math import lcm
 import numpy as np
 
 from tidegate.check.control import Env
-from tidegate.check.explore import explorer
+from tidegate.check.explore import Given, explorer
 from tidegate.check.machine import Machine
 from tidegate.check.pattern import Shape, other_thread, pattern
 from tidegate.check.sites import Group
@@ -82,6 +82,7 @@ class Replay:
         if self.count > MAX_INSTANCES:
             raise TooMany
         values = {n: p.value.exact for n, p in env.places.items()}
+        values |= {n: v.value if isinstance(v, ex.Int) else None for n, v in state.knowledge.values}
         exact = {n: v for n, v in values.items() if v is not None}
         if len(exact) < len(values):
             raise TooMany
@@ -194,24 +195,25 @@ def _lanes(layout: Layout, warps: int, first: int) -> np.ndarray:
     return np.repeat(table.lanes, table.unit, axis=0).reshape(*layout.shape, 2 * warps)
 
 
-def replay(machine: Machine, sizes: Mapping[str, int]) -> Finding | None:
-    """Every CTA at these sizes: the first fault of global memory, None when there is none. Raises TooMany (or what the
-    machine raises)."""
+def replay(machine: Machine, sizes: Mapping[str, int], given: Given) -> tuple[Finding | None, list[str]]:
+    """Every CTA at these sizes and numbers: the first fault of global memory, None when there is none, and the elements
+    that its CTA has read. Raises TooMany (or what the machine raises)."""
     kernel = machine.kernel
     names = {d.name: d.value for d in kernel.dims if d.value is not None} | dict(sizes)
     run = Replay(kernel, names)
     for point in product(*(range(ex.evaluate(axis.extent, names)) for axis in kernel.grid)):
         where: dict[str, int] = dict(zip((axis.name for axis in kernel.grid), point, strict=True))
         run.cta = tuple(where.items())
-        search = explorer(machine, names, where, run.observe, exact=True)
+        search = explorer(machine, names, where, run.observe, exact=True, given=given)
         for _ in search.every_case():
             pass
         if run.finding is not None:
-            return run.finding
+            read = search.unknown.read.items()
+            return run.finding, [f"{t}[{', '.join(map(str, place))}] = {v}" for (t, place), v in read]
         run.count += 1
         if run.count > MAX_INSTANCES:
             raise TooMany
-    return None
+    return None, []
 
 
 def small_sizes(kernel: tir.Kernel, sizes: Mapping[str, int], tiles: int, ragged: bool) -> Iterator[dict[str, int]]:

@@ -13,6 +13,7 @@ from itertools import combinations_with_replacement
 from math import gcd, inf
 
 from tidegate.check.control import Atom, Extreme, Index, Linear, Mod, Opaque, Quotient, Reader, Term, single
+from tidegate.check.knowledge import expression
 from tidegate.check.sites import Group, everyone, groups
 from tidegate.ir import expr as ex
 from tidegate.ir import tir
@@ -48,6 +49,8 @@ def window_of(kernel: tir.Kernel, stmt: tir.Stmt) -> tuple[tir.Window, Layout, b
             return stmt.src, kernel.layout(stmt.layout).with_axes(stmt.src.fixed), False
         case tir.LdGlobal():
             return stmt.src, kernel.layout(kernel.register(stmt.dst).layout).with_axes(stmt.src.fixed), False
+        case tir.LdScalar():
+            return stmt.src, _one_thread((1,) * len(stmt.src.origin)), False
         case tir.StGlobal() | tir.AtomicAdd():
             return stmt.dst, kernel.layout(kernel.register(stmt.src).layout).with_axes(stmt.dst.fixed), True
         case tir.TmaLoad():
@@ -84,9 +87,14 @@ def _uses(
     group: Group,
 ) -> Iterator[Use]:
     for stmt in body:
+        # What is said of an integer holds until it is read anew.
+        changed = {s.scalar for s in tir.walk((stmt,)) if isinstance(s, tir.LdScalar)}
+        lasting = tuple(f for f in facts if not changed & _named(f)) if changed else facts
         if isinstance(stmt, tir.For):
             me, start, stop = single(Index(stmt.index)), reader.linear(stmt.start), reader.linear(stmt.stop)
-            inside = (*facts, *_consequences(stop.plus(me, -1).plus(Linear(-1))), me.plus(start, -1))
+            before_end, behind_start = stop.plus(me, -1).plus(Linear(-1)), me.plus(start, -1)
+            inside = (*lasting, *(() if changed & _named(stop) else _consequences(before_end)))
+            inside = (*inside, *(() if changed & _named(start) else (behind_start,)))
             count = inf if stop.terms or start.terms else float(stop.const - start.const)
             yield from _uses(kernel, reader, stmt.body, inside, {**trips, stmt.index: count}, pinned, group)
         elif isinstance(stmt, tir.If):
@@ -105,6 +113,11 @@ def _uses(
             origin = tuple(reader.linear(e) for e in window.origin)
             bounds = tuple(None if e is None else reader.linear(e) for e in window.bounds)
             yield Use(stmt, window, layout, write, origin, bounds, facts, trips, pinned, group)
+        facts = lasting
+
+
+def _named(form: Linear) -> set[str]:
+    return set(ex.symbols(expression(form)))
 
 
 def _consequences(fact: Linear) -> tuple[Linear, ...]:

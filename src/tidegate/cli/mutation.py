@@ -121,19 +121,20 @@ def _same(a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray]) -> bool:
 
 
 def _run(
-    kernel: tir.Kernel, sizes: Mapping[str, int], arrays: Mapping[str, np.ndarray], completion: Completion, seed: int
+    kernel: tir.Kernel, sizes: Mapping[str, int], arrays: Mapping[str, Any], completion: Completion, seed: int
 ) -> Simulation:
     """One run, with the sizes that arrays do not tell."""
     dims = tuple(replace(d, value=sizes.get(d.name, d.value)) for d in kernel.dims)
     return simulate(replace(kernel, dims=dims), arrays, completion=completion, seed=seed)
 
 
-def _arrays(kernel: tir.Kernel, sizes: Mapping[str, int], seed: int) -> dict[str, np.ndarray]:
+def _arrays(kernel: tir.Kernel, sizes: Mapping[str, int], seed: int) -> dict[str, Any]:
     """Small integers, of which every sum is exact."""
     known = {str(d.name): sizes[d.name] if d.value is None else d.value for d in kernel.dims}
     rng = np.random.default_rng(seed)
     shapes = {p: tuple(evaluate(e, known) for e in p.shape) for p in kernel.params}
-    return {p.name: rng.integers(-4, 5, shape).astype(p.dtype.numpy) for p, shape in shapes.items()}
+    arrays: dict[str, Any] = {p.name: rng.integers(-4, 5, shape).astype(p.dtype.numpy) for p, shape in shapes.items()}
+    return arrays | {s.name: 3 for s in kernel.arguments}
 
 
 # ---------------------------------------------------------------------------------------------- sizes

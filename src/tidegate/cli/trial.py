@@ -33,10 +33,10 @@ def trial(compiled: Compiled, own: Any, seed: int, progress: Progress) -> dict[s
     inputs = draw(compiled, own, sizes, seed)
     sizes = sizes_of(compiled, inputs, sizes)
     arrays = {**inputs, **outputs(compiled, sizes)}
-    compiled.fits(tuple(arrays[t.name] for t in compiled.program.tensors))
+    compiled.fits(tuple(arrays[n] for n in compiled.program.order))
     with progress(f"{name}: plain program"):
-        wanted = {n: a.copy() for n, a in arrays.items()}
-        plain.run(compiled.program, [wanted[t.name] for t in compiled.program.tensors])
+        wanted = copied(arrays)
+        plain.run(compiled.program, [wanted[n] for n in compiled.program.order])
         bounds = plain.rounding_bound(compiled.program, arrays, compiled.target)
     with progress(f"{name}: check"):
         verdict = compiled.check()
@@ -65,6 +65,10 @@ def trial(compiled: Compiled, own: Any, seed: int, progress: Progress) -> dict[s
         "syncs": [sync_row(s) for s in compiled.plan.syncs],
         "timings": timings(compiled, built),
     }
+
+
+def copied(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {n: a.copy() if isinstance(a, np.ndarray) else a for n, a in arguments.items()}
 
 
 def agreed(result: Mapping[str, Any]) -> bool:
@@ -144,22 +148,30 @@ def _uses(program: hir.Program) -> Iterator[tuple[Expr, int, int]]:
             yield node.extent, node.size, max([1, *stages])
 
 
-def draw(compiled: Compiled, own: Any, sizes: Mapping[str, int], seed: int) -> dict[str, np.ndarray]:
-    """The arrays that are read: the file's own, or standard normal numbers (small ones where they are whole)."""
+def draw(compiled: Compiled, own: Any, sizes: Mapping[str, int], seed: int) -> dict[str, Any]:
+    """What is read, by name: the file's own, or standard normal numbers (small ones where they are whole)."""
     rng = np.random.default_rng(seed)
     given = _own(compiled, own, rng, dict(sizes)) if own is not None else {}
     wanted = [t for t in compiled.program.tensors if t.input]
-    if extra := sorted(set(given) - {t.name for t in wanted}):
-        raise _bad(compiled, f"inputs gives {extra[0]!r}", f"the inputs are {', '.join(t.name for t in wanted)}")
+    names = [*(t.name for t in wanted), *(s.name for s in compiled.program.scalars)]
+    if extra := sorted(set(given) - set(names)):
+        raise _bad(compiled, f"inputs gives {extra[0]!r}", f"the inputs are {', '.join(names)}")
+    counts = {n.window.tensor for n in hir.walk(compiled.program.body) if isinstance(n, hir.LoadScalar)}
     for tensor in wanted:
         if tensor.name not in given:
             shape = _shape(compiled, tensor, sizes)
-            given[tensor.name] = sample(rng, shape, tensor.dtype)
-    _bounded(compiled, sum(a.nbytes for a in given.values()))
-    return {t.name: given[t.name] for t in wanted}
+            if tensor.name in counts:  # lengths, counts, indices: from nothing to a little beyond the sizes
+                given[tensor.name] = rng.integers(0, max([3, *sizes.values()]) + 2, shape).astype(tensor.dtype.numpy)
+            else:
+                given[tensor.name] = sample(rng, shape, tensor.dtype)
+    for scalar in compiled.program.scalars:
+        if scalar.name not in given:
+            given[scalar.name] = float(rng.standard_normal()) if scalar.dtype.floating else int(rng.integers(1, 6))
+    _bounded(compiled, sum(a.nbytes for a in given.values() if isinstance(a, np.ndarray)))
+    return {n: given[n] for n in names}
 
 
-def _own(compiled: Compiled, own: Any, rng: np.random.Generator, sizes: dict[str, int]) -> dict[str, np.ndarray]:
+def _own(compiled: Compiled, own: Any, rng: np.random.Generator, sizes: dict[str, int]) -> dict[str, Any]:
     """What the file's ``inputs`` gives for this kernel, in the parameters' dtypes."""
     advice = "inputs is a dict, or a function (kernel_name, rng, sizes), of arrays by parameter name"
     try:
@@ -178,8 +190,12 @@ def _own(compiled: Compiled, own: Any, rng: np.random.Generator, sizes: dict[str
     if not isinstance(found, Mapping):
         raise _bad(compiled, f"inputs gives a {type(found).__name__}", advice)
     dtypes = {t.name: t.dtype.numpy for t in compiled.program.tensors}
-    arrays = {}
+    scalars = {s.name for s in compiled.program.scalars}
+    arrays: dict[str, Any] = {}
     for name, value in found.items():
+        if name in scalars:
+            arrays[str(name)] = value
+            continue
         try:
             arrays[str(name)] = np.asarray(value).astype(dtypes.get(name, np.float32))
         except (TypeError, ValueError) as error:
@@ -187,7 +203,7 @@ def _own(compiled: Compiled, own: Any, rng: np.random.Generator, sizes: dict[str
     return arrays
 
 
-def sizes_of(compiled: Compiled, inputs: Mapping[str, np.ndarray], sizes: Mapping[str, int]) -> dict[str, int]:
+def sizes_of(compiled: Compiled, inputs: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, int]:
     """The sizes that the inputs have; where they tell nothing, the defaults."""
     found = dict(sizes)
     for tensor in compiled.program.tensors:
@@ -257,15 +273,15 @@ def _compare_all(
 
 def simulated(
     compiled: Compiled,
-    arrays: Mapping[str, np.ndarray],
+    arrays: Mapping[str, Any],
     wanted: Mapping[str, np.ndarray],
     bounds: Mapping[str, np.ndarray],
     completion: str,
     seed: int,
 ) -> dict[str, Any]:
     """One simulation, compared."""
-    got = {n: a.copy() for n, a in arrays.items()}
-    result = compiled.simulate(*(got[t.name] for t in compiled.program.tensors), completion=completion, seed=seed)
+    got = copied(arrays)
+    result = compiled.simulate(*(got[n] for n in compiled.program.order), completion=completion, seed=seed)
     matches, error = _compare_all(got, wanted, bounds)
     return {
         "completion": completion,
@@ -290,7 +306,7 @@ def compile_cuda(compiled: Compiled) -> bool:
 
 def on_gpu(
     compiled: Compiled,
-    arrays: Mapping[str, np.ndarray],
+    arrays: Mapping[str, Any],
     wanted: Mapping[str, np.ndarray],
     bounds: Mapping[str, np.ndarray],
 ) -> dict[str, Any] | None:
@@ -300,9 +316,9 @@ def on_gpu(
     device = devices.available()
     if device is None or not device.runs(compiled.target.arch):
         return None
-    got = {n: a.copy() for n, a in arrays.items()}
-    ordered = [got[t.name] for t in compiled.program.tensors]
-    compiled(*(a.copy() for a in ordered))  # loads the code
+    got = copied(arrays)
+    ordered = [got[n] for n in compiled.program.order]
+    compiled(*(copied(got)[n] for n in compiled.program.order))  # loads the code
     start = time.perf_counter()
     compiled(*ordered)
     spent = (time.perf_counter() - start) * 1e3

@@ -253,6 +253,13 @@ def global_access(
     return GlobalAccess(values, setup, others, bounded, whole, rank - 1, below, gathered)
 
 
+def element(cx: Context, window: tir.Window) -> str:
+    """C++ pointer to the one element at a window's origin."""
+    param = cx.kernel.param(tir.Name(window.tensor))
+    strides = [_stride(cx, param, axis) for axis in range(len(param.shape))]
+    return plus(cx.name("param", window.tensor), _offset([cx.cpp(o) for o in window.origin], strides))
+
+
 def widened(coords: tuple[np.ndarray, ...], fixed: tuple[int, ...]) -> tuple[np.ndarray, ...]:
     """Coordinates with zeros for the axes that the tile does not have."""
     out = list(coords)

@@ -12,7 +12,7 @@ from tidegate.emit.affine import LOOP_NAMES, Body, Values, unrolled
 from tidegate.emit.delays import Delays
 from tidegate.emit.header import header_names
 from tidegate.ir import tir
-from tidegate.ir.expr import Bin, Expr, Int, Sym
+from tidegate.ir.expr import Expr, Int, Sym, least
 from tidegate.ir.layout import Layout
 
 # Words of C++ and CUDA, then those that the emitted text itself uses.
@@ -27,7 +27,7 @@ RESERVED = frozenset(
     switch template this thread_local throw true try typedef typeid typename union unsigned using virtual void
     volatile wchar_t while xor xor_eq threadIdx blockIdx blockDim gridDim warpSize smem shared tid warp cta outer band
     height from at v main min max isnan isinf isfinite fabsf floorf ceilf truncf rintf expf expm1f logf log2f log1pf
-    sinf cosf tanhf erff fmodf copysignf __fsqrt_rn
+    sinf cosf tanhf erff fmodf copysignf __fsqrt_rn ld_scalar
     """,
     )
 )
@@ -91,7 +91,7 @@ class Context:
         k = self.kernel
         taken = {d.name for d in k.dims} | {a.name for a in k.grid} | {p.name for p in k.params}
         taken |= {s.index for s in tir.walk(k.body) if isinstance(s, tir.For)}
-        taken |= {r.name for r in k.registers} | {b.name for b in k.buffers}
+        taken |= {s.name for s in k.scalars} | {r.name for r in k.registers} | {b.name for b in k.buffers}
         return "".join(n for n in LOOP_NAMES if n not in taken)
 
     @cached_property
@@ -120,6 +120,11 @@ class Context:
         return self.layouts[self.kernel.register(tir.Name(name)).layout]
 
     # ------------------------------------------------------------------------------------------ size expressions
+
+    @cached_property
+    def signed(self) -> frozenset[str]:
+        """Names of integers that may be negative; sizes and indices start at 0 or above."""
+        return frozenset(s.name for s in self.kernel.scalars)
 
     @cached_property
     def fixed(self) -> dict[str, int]:
@@ -151,7 +156,7 @@ class Context:
 
 
 ATOM = 9
-LEVELS = {"&&": 0, "==": 1, "!=": 1, "<": 2, "<=": 2, "+": 3, "-": 3, "*": 4, "/": 4, "%": 4}
+LEVELS = {"||": -1, "&&": 0, "==": 1, "!=": 1, "<": 2, "<=": 2, "+": 3, "-": 3, "*": 4, "/": 4, "%": 4}
 
 
 @dataclass(frozen=True)
@@ -166,7 +171,7 @@ class _Printer:
         (a, la), (b, lb) = self.show(e.a), self.show(e.b)
         if e.op in ("min", "max"):
             return f"{e.op}({a}, {b})", ATOM
-        known = _not_negative(e.a) and _not_negative(e.b)
+        known = least(e.a, self.cx.signed) >= 0 and least(e.b, self.cx.signed) >= 0
         if e.op == "cdiv":
             return (f"ceil_div({a}, {b})" if known else f"-floor_div(-({a}), {b})"), (ATOM if known else 5)
         if e.op in ("/", "%") and not known:
@@ -175,13 +180,6 @@ class _Printer:
         left = f"({a})" if la < level else a
         right = f"({b})" if lb <= level else b
         return f"{left} {e.op} {right}", level
-
-
-def _not_negative(e: Expr) -> bool:
-    """Names are sizes and indices, which start at 0 or above."""
-    if isinstance(e, Bin):
-        return e.op != "-" and _not_negative(e.a) and _not_negative(e.b)
-    return isinstance(e, Sym) or e.value >= 0
 
 
 def plus(*terms: str) -> str:

@@ -112,6 +112,11 @@ def emit_map(cx: Context, s: tir.Map) -> list[str]:
     return _elementwise(cx, s.dst, s.args, template, meant.computed)
 
 
+def emit_splat(cx: Context, s: tir.Splat) -> list[str]:
+    count, name = cx.register_layout(s.dst).registers, cx.name("register", s.dst)
+    return _loop(count, f"{name}[{{0}}] = {cx.cpp(s.value)};", cx)
+
+
 def emit_positions(cx: Context, s: tir.Positions) -> list[str]:
     layout, name = cx.register_layout(s.dst), cx.name("register", s.dst)
     thread = thread_coordinate(cx, layout, 0, cx.kernel.register(s.dst).layout)

@@ -124,6 +124,9 @@ __device__ __forceinline__ void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(newest) : "memory");
 }
 
+// One element, the same for all threads, of an input: nothing writes it while the kernel runs.
+__device__ __forceinline__ int ld_scalar(const i32* p) { return __ldg(p); }
+
 // ------------------------------------------------------------------------------------------------ barriers
 
 // Named barrier among `threads` threads.

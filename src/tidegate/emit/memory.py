@@ -7,7 +7,16 @@ from collections.abc import Mapping
 import numpy as np
 
 from tidegate.emit import registers
-from tidegate.emit.access import GlobalAccess, Pieces, SharedAccess, global_access, pieces, shared_access, slot_axis
+from tidegate.emit.access import (
+    GlobalAccess,
+    Pieces,
+    SharedAccess,
+    element,
+    global_access,
+    pieces,
+    shared_access,
+    slot_axis,
+)
 from tidegate.emit.affine import Affine
 from tidegate.emit.context import Context, active, factor, guarded, scoped
 from tidegate.errors import NotEmittable
@@ -83,6 +92,16 @@ def _shared_side(cx: Context, slot: tir.Slot, register: str, bytes: int) -> tupl
     part = pieces(layout, slot_axis(slot, layout), bytes // dtype.size, f"access to {slot.buffer}")
     hint = str(cx.kernel.register(tir.Name(register)).layout) + "_t" * slot.transposed
     return layout, dtype, part, shared_access(cx, slot, (*layout.lane, *layout.warp), part.coords, hint)
+
+
+def emit_ld_scalar(cx: Context, s: tir.LdScalar) -> list[str]:
+    name, at = cx.name("size", s.scalar), element(cx, s.src)
+    inside = []
+    for axis, (origin, bound) in enumerate(zip(s.src.origin, s.src.bounds, strict=True)):
+        if bound is not None:  # as unsigned numbers, those below 0 are large
+            form = "u32({}) < u32({})" if axis in s.src.below else "{} < {}"
+            inside.append(form.format(cx.cpp(origin), cx.cpp(bound)))
+    return [f"{name} = {' && '.join(inside)} ? ld_scalar({at}) : 0;" if inside else f"{name} = ld_scalar({at});"]
 
 
 def emit_ld_global(cx: Context, s: tir.LdGlobal) -> list[str]:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeGuard
 
 from tidegate.emit.context import Context, guarded
 from tidegate.emit.delays import Delays, delay_lines, guard_lines, poison_lines
-from tidegate.emit.elementwise import emit_cast, emit_fill, emit_map, emit_move, emit_positions, emit_reduce
+from tidegate.emit.elementwise import emit_cast, emit_fill, emit_map, emit_move, emit_positions, emit_reduce, emit_splat
 from tidegate.emit.header import header_for
 from tidegate.emit.matrix import emit_ldmatrix, emit_mma
 from tidegate.emit.memory import (
     emit_atomic_add,
     emit_cp_async,
     emit_ld_global,
+    emit_ld_scalar,
     emit_ld_shared,
     emit_st_global,
     emit_st_shared,
@@ -30,6 +31,7 @@ from tidegate.emit.syncs import (
 )
 from tidegate.errors import NotEmittable, NotEmitted
 from tidegate.ir import tir
+from tidegate.ir.expr import negated, symbols
 from tidegate.ir.text import print_stmt
 
 EMITTERS: Mapping[type[tir.Instruction], Callable[[Context, Any], list[str]]] = {
@@ -41,7 +43,9 @@ EMITTERS: Mapping[type[tir.Instruction], Callable[[Context, Any], list[str]]] = 
     tir.StShared: emit_st_shared,
     tir.LdMatrix: emit_ldmatrix,
     tir.Mma: emit_mma,
+    tir.LdScalar: emit_ld_scalar,
     tir.Fill: emit_fill,
+    tir.Splat: emit_splat,
     tir.Map: emit_map,
     tir.Positions: emit_positions,
     tir.Cast: emit_cast,
@@ -67,9 +71,9 @@ BAND = 8
 
 def emit(kernel: tir.Kernel, delays: Delays | None = None) -> str:
     """CUDA C++ of a kernel, complete and without includes: ``extern "C" __global__ void <kernel name>``, which takes a
-    pointer per parameter, then an int per size that is not fixed, then an i64 per stride that is an argument. Launch
-    it with a one-dimensional grid of the product of the grid extents, ``kernel.threads`` threads and ``kernel.smem``
-    bytes of dynamic shared memory.
+    pointer per parameter, then an int per size that is not fixed, an i64 per stride that is an argument, and the scalar
+    arguments. Launch it with a one-dimensional grid of the product of the grid extents, ``kernel.threads`` threads and
+    ``kernel.smem`` bytes of dynamic shared memory.
 
     The text maps the linear CTA index to the grid axes itself: last axis fastest, except that the last two axes are
     walked in bands of BAND rows, column by column, so that CTAs that run at one time share rows and columns of their
@@ -93,6 +97,7 @@ def emit(kernel: tir.Kernel, delays: Delays | None = None) -> str:
     params = [_param(cx, p) for p in kernel.params]
     params += [f"int {cx.name('size', d.name)}" for d in kernel.dims if d.value is None]
     params += [f"i64 {cx.pitch(p, axis)}" for p, axis in kernel.pitches]
+    params += [f"{s.dtype} {cx.name('size', s.name)}" for s in kernel.arguments]
     body = [*_grid(cx), *_top_level(cx, kernel.body)]
     if delays is not None and delays.guard:
         body = [*poison_lines(kernel), *body, *guard_lines(kernel, cx.name("param", delays.guard))]
@@ -130,8 +135,7 @@ def _signature(entry: str, params: list[str], threads: int) -> list[str]:
 def _top_level(cx: Context, body: tuple[tir.Stmt, ...]) -> list[str]:
     """The body's statements, each after the per-thread values that it needs and that nothing before it did."""
     out = []
-    for stmt in body:
-        lines = _statement(cx, stmt)
+    for lines in _statements(cx, body):
         out += [*cx.take_declarations(), *lines]
     return out
 
@@ -156,7 +160,10 @@ def _plain(cx: Context, stmt: tir.Stmt) -> list[str]:
     comment = f"  // line {stmt.line}" if stmt.line else ""
     if isinstance(stmt, tir.For):
         index, start, stop = cx.name("size", stmt.index), cx.cpp(stmt.start), cx.cpp(stmt.stop)
-        head = f"for (int {index} = {start}; {index} < {stop}; ++{index}) {{{comment}"
+        end = ""
+        if {s.scalar for s in tir.walk(stmt.body) if isinstance(s, tir.LdScalar)} & set(symbols(stmt.stop)):
+            end, stop = f", {index}_end = {stop}", f"{index}_end"  # what the body sets does not change the trips
+        head = f"for (int {index} = {start}{end}; {index} < {stop}; ++{index}) {{{comment}"
         return ["#pragma unroll 1", head, *_nested(cx, stmt.body), "}"]
     if isinstance(stmt, tir.If):
         return [f"if ({cx.cpp(stmt.condition)}) {{{comment}", *_nested(cx, stmt.body), "}"]
@@ -167,12 +174,32 @@ def _plain(cx: Context, stmt: tir.Stmt) -> list[str]:
 
 
 def _nested(cx: Context, body: tuple[tir.Stmt, ...]) -> list[str]:
+    return ["  " + line for lines in _statements(cx, body) for line in lines]
+
+
+def _statements(cx: Context, body: tuple[tir.Stmt, ...]) -> Iterator[list[str]]:
+    """The lines of each statement; a condition and its opposite behind it are one."""
     products = [i for i, s in enumerate(body) if isinstance(s, tir.Mma)]
-    out: list[str] = []
-    for at, stmt in enumerate(body):
-        between = bool(products) and products[0] < at < products[-1]
-        out += _guarded_copies(cx, stmt) if between and _copies(stmt) else _statement(cx, stmt)
-    return ["  " + line for line in out]
+    at = 0
+    while at < len(body):
+        stmt, following = body[at], body[at + 1] if at + 1 < len(body) else None
+        if products and products[0] < at < products[-1] and _copies(stmt):
+            yield _guarded_copies(cx, stmt)
+        elif cx.delays is None and (other := _opposite(stmt, following)):
+            yield [*_statement(cx, stmt)[:-1], "} else {", *_nested(cx, other.body), "}"]
+            at += 1
+        else:
+            yield _statement(cx, stmt)
+        at += 1
+
+
+def _opposite(first: tir.Stmt, second: tir.Stmt | None) -> tir.If | None:
+    """The second condition if it holds where the first does not, as nothing in between changes what it names."""
+    if not isinstance(first, tir.If) or not isinstance(second, tir.If):
+        return None
+    set_inside = {s.scalar for s in tir.walk(first.body) if isinstance(s, tir.LdScalar)}
+    opposite = second.condition == negated(first.condition) and not set_inside & set(symbols(first.condition))
+    return second if opposite else None
 
 
 def _copies(stmt: tir.Stmt) -> TypeGuard[tir.If]:
@@ -232,6 +259,9 @@ def _declarations(cx: Context, body: list[str]) -> list[str]:
         lines.append("const int tid = threadIdx.x;")
     if "warp" in used:
         lines.append("const int warp = threadIdx.x / 32;")
+    scalars = [cx.name("size", s.name) for s in k.scalars if not s.argument]
+    if scalars:
+        lines.append(f"int {', '.join(scalars)};")
     lines += _buffers(cx)
     for r in k.registers:
         name, count = cx.name("register", r.name), cx.layouts[r.layout].registers

@@ -188,7 +188,8 @@ class _Words:
     def __init__(self, program: legal.LegalProgram) -> None:
         self.file = program.file
         self.steps = {s.id: s for s in legal.steps(program.body)}
-        self.loops = {loop.id: loop for loop in _loops(program.body)}
+        self.loops = {loop.id: loop for loop in legal.loops(program.body)}
+        self.conditions = {n.id: n for n in legal.walk(program.body) if isinstance(n, legal.If)}
 
     def line(self, number: int) -> Line:
         return Line(number, linecache.getline(self.file, number).strip())
@@ -205,6 +206,8 @@ class _Words:
             return f"before {print_stmt(step.instr).split()[0]} ({place}) of line {step.span.line}"
         if loop := self.loops.get(place):
             return f"before the loop of line {loop.span.line}"
+        if condition := self.conditions.get(place):
+            return f"before the condition of line {condition.span.line}"
         head, slash, rest = place.partition("/")
         if slash:
             return f"{self.where(head)}, {'behind its last copy' if rest == 'turn' else self.where(rest)}"
@@ -218,10 +221,3 @@ class _Words:
         if part.startswith("ahead"):
             return f"in the loop of line {line}, before the fill that runs ahead"
         return f"at the end of each trip of the loop of line {line}"
-
-
-def _loops(body: tuple[legal.Step | legal.Loop, ...]) -> Iterator[legal.Loop]:
-    for node in body:
-        if isinstance(node, legal.Loop):
-            yield node
-            yield from _loops(node.body)

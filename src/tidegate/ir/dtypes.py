@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import numbers
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     import numpy as np
@@ -91,3 +94,19 @@ NUMPY_NAMES: dict[str, str] = {
     "bool": "bool",
 }
 """The names that NumPy, ml_dtypes, torch and CuPy give to the types."""
+
+
+def number(dtype: DType, value: Any) -> int | float | None:
+    """A scalar argument as its dtype holds it, None for what is no such number: whole numbers of 32 bits for i32, real
+    numbers within the range of f32, infinities and NaN for f32."""
+    import numpy as np
+
+    whole: object = value
+    if isinstance(whole, (bool, np.bool_)) or not isinstance(value, numbers.Real):
+        return None
+    if dtype == I32:
+        return int(value) if isinstance(value, numbers.Integral) and -(2**31) <= int(value) < 2**31 else None
+    with np.errstate(over="ignore"), suppress(OverflowError):
+        found = float(np.float32(value))
+        return found if math.isfinite(found) or not math.isfinite(value) else None
+    return None

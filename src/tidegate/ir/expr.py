@@ -1,7 +1,7 @@
 """Integer expressions over sizes, grid and loop indices: the scalar part of HIR and TIR.
 
     expr := INT | NAME | (expr OP expr) | cdiv(expr, expr) | min(expr, expr) | max(expr, expr)
-    OP   := + - * / % < <= == != &&          ('/' is floor division; comparisons and && give 0 or 1)
+    OP   := + - * / % < <= == != && ||       ('/' is floor division; comparisons, && and || give 0 or 1)
 
 All values are uniform over the threads of a CTA, so a loop bound or a condition never diverges.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
 
 
@@ -26,7 +26,7 @@ class Int:
 
 @dataclass(frozen=True)
 class Sym:
-    """A name: a size, a grid index or a loop index."""
+    """A name: a size, a grid index, a loop index or a scalar."""
 
     name: str
 
@@ -62,8 +62,9 @@ class Unexpected(ValueError):
         self.at = at
 
 
-PRECEDENCE = {"&&": 0, "<": 1, "<=": 1, "==": 1, "!=": 1, "+": 2, "-": 2, "*": 3, "/": 3, "%": 3}
+PRECEDENCE = {"||": 0, "&&": 1, "<": 2, "<=": 2, "==": 2, "!=": 2, "+": 3, "-": 3, "*": 4, "/": 4, "%": 4}
 FUNCTIONS = ("cdiv", "min", "max")
+COMPARISONS = ("<", "<=", "==", "!=")
 
 EVALUATE: dict[str, Callable[[int, int], int]] = {
     "+": lambda a, b: a + b,
@@ -76,6 +77,7 @@ EVALUATE: dict[str, Callable[[int, int], int]] = {
     "==": lambda a, b: int(a == b),
     "!=": lambda a, b: int(a != b),
     "&&": lambda a, b: int(bool(a) and bool(b)),
+    "||": lambda a, b: int(bool(a) or bool(b)),
     "cdiv": lambda a, b: -(-a // b),
     "min": min,
     "max": max,
@@ -97,7 +99,19 @@ def binary(op: str, a: Expr | int, b: Expr | int) -> Expr:
         return b
     if op == "*" and Int(0) in (a, b):
         return Int(0)
-    return Bin(op, a, b)
+    return _joined(op, a, b) or Bin(op, a, b)
+
+
+def _joined(op: str, a: Expr, b: Expr) -> Expr | None:
+    """One operation for two of which the constants join: (x + 2) - 1, (x * 16) / 8."""
+    if not isinstance(a, Bin) or not isinstance(a.b, Int) or not isinstance(b, Int):
+        return None
+    if op in ("+", "-") and a.op in ("+", "-"):
+        total = (a.b.value if a.op == "+" else -a.b.value) + (b.value if op == "+" else -b.value)
+        return binary("+", a.a, total) if total >= 0 else binary("-", a.a, -total)
+    if op == "/" and a.op == "*" and b.value > 0 and a.b.value % b.value == 0:
+        return binary("*", a.a, a.b.value // b.value)
+    return None
 
 
 def add(a: Expr | int, b: Expr | int) -> Expr:
@@ -115,6 +129,32 @@ def cdiv(a: Expr | int, b: Expr | int) -> Expr:
 
 def less(a: Expr | int, b: Expr | int) -> Expr:
     return binary("<", a, b)
+
+
+def negated(condition: Expr) -> Expr:
+    """The condition that holds where this one does not."""
+    if isinstance(condition, Bin):
+        a, b = condition.a, condition.b
+        match condition.op:
+            case "<":
+                return binary("<=", b, a)
+            case "<=":
+                return binary("<", b, a)
+            case "==" | "!=":
+                return binary("!=" if condition.op == "==" else "==", a, b)
+            case "&&" | "||":
+                return binary("||" if condition.op == "&&" else "&&", negated(a), negated(b))
+    return binary("==", condition, 0)
+
+
+def both(a: Expr, b: Expr) -> Expr:
+    """``a && b``, a condition that always holds left out."""
+    return b if a == Int(1) else a if b == Int(1) else binary("&&", a, b)
+
+
+def either(a: Expr, b: Expr) -> Expr:
+    """``a || b``, a condition that never holds left out."""
+    return b if a == Int(0) else a if b == Int(0) else binary("||", a, b)
 
 
 def evaluate(e: Expr, env: Mapping[str, int]) -> int:
@@ -166,25 +206,27 @@ def linear(e: Expr) -> tuple[int, dict[Expr, int]]:
     return 0, {e: 1}
 
 
-def least(e: Expr) -> float:
-    """A number that e never goes below, names being 0 or more; -inf when none is known."""
+def least(e: Expr, signed: Container[str] = ()) -> float:
+    """A number that e never goes below, -inf when none is known; names are 0 or more, but for the ``signed`` ones."""
     if isinstance(e, Int):
         return e.value
     if isinstance(e, Sym):
-        return 0
-    a, b = least(e.a), least(e.b)
+        return -math.inf if e.name in signed else 0
+    a, b = least(e.a, signed), least(e.b, signed)
     match e.op:
         case "+":
             return a + b
-        case "-" if isinstance(e.b, Int):
-            return a - e.b.value
-        case "*" if a >= 0 and b >= 0:
-            return a * b
-        case "/" if a >= 0:
-            return 0
-        case "%" if b > 0:
-            return 0
-    return -math.inf
+        case "-":
+            return a - e.b.value if isinstance(e.b, Int) else -math.inf
+        case "min" | "max":
+            return min(a, b) if e.op == "min" else max(a, b)
+        case "*":
+            return a * b if a >= 0 and b >= 0 else -math.inf
+        case "/" | "cdiv":
+            return 0 if a >= 0 and b >= 1 else -math.inf
+        case "%":
+            return 0 if b >= 1 else -math.inf
+    return 0  # of conditions
 
 
 def factor(e: Expr) -> int:
@@ -211,7 +253,7 @@ def _lift(e: Expr | int) -> Expr:
     return Int(e) if isinstance(e, int) else e
 
 
-_TOKEN = re.compile(r"\s*(?:(\d+)|([A-Za-z_]\w*)|(&&|<=|==|!=|[-+*/%<(),]))")
+_TOKEN = re.compile(r"\s*(?:(\d+)|([A-Za-z_]\w*)|(&&|\|\||<=|==|!=|[-+*/%<(),]))")
 
 
 def parse(text: str) -> Expr:

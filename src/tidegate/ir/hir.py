@@ -1,9 +1,13 @@
 """HIR: the author's program as SSA over tiles. Value semantics, structured loops, the schedule as annotations.
 
     program := name, sizes, parameters, constants, grid axes, body
-    body    := (op | loop)*
-    op      := Load | Store | AtomicAdd | Fill | Positions | Dot | Map | Cast | Transpose | Reduce | Part | Spread
+    body    := (op | loop | branch)*
+    op      := Load | LoadScalar | Store | AtomicAdd | Fill | Splat | Positions | Dot | Map | Cast | Transpose | Reduce
+               | Part | Spread
     loop    := index over cdiv(extent, size) tiles, carried values (initial, inside, yielded, after), body
+    branch  := condition, two bodies, merged values (then, otherwise, after)
+
+Integers (sizes, indices, scalar arguments, integers read from tensors) are names in expressions.
 
 Every op carries the span of the expression that made it. What an op means is defined by tidegate.ops.plain, how it is
 carried out by tidegate.legalise.
@@ -66,6 +70,15 @@ class Tensor:
 
 
 @dataclass(frozen=True)
+class Scalar:
+    """A parameter that is a number: an i32, which expressions name, or an f32, which :class:`Splat` does."""
+
+    name: str
+    dtype: DType
+    span: Span
+
+
+@dataclass(frozen=True)
 class Axis:
     """One axis of a window: ``size`` elements from ``index * size`` on, of an axis of ``extent``; index None: all.
 
@@ -125,6 +138,15 @@ class Load:
 
 
 @dataclass(frozen=True)
+class LoadScalar:
+    """Makes the integer ``name`` the element at a window of positions; 0 where that is outside the tensor."""
+
+    name: str
+    window: Window
+    span: Span
+
+
+@dataclass(frozen=True)
 class Store:
     """Writes a tile to a window; elements beyond the tensor are dropped."""
 
@@ -148,6 +170,15 @@ class Fill:
 
     result: Value
     number: float
+    span: Span
+
+
+@dataclass(frozen=True)
+class Splat:
+    """A tile of one number that is not known at compile time: an integer expression, or an f32 argument."""
+
+    result: Value
+    value: Expr
     span: Span
 
 
@@ -256,7 +287,7 @@ class Loop:
     extent: Expr
     size: int
     carried: tuple[Carried, ...]
-    body: tuple[Op | Loop, ...]
+    body: Body
     span: Span
     limit: Expr | None = None
 
@@ -267,7 +298,33 @@ class Loop:
         return count if self.limit is None or few else binary("min", count, self.limit)
 
 
-Op = Load | Store | AtomicAdd | Fill | Dot | Map | Cast | Transpose | Reduce | Part | Spread | Positions
+@dataclass(frozen=True)
+class Merged:
+    """A value behind a branch: ``then`` where the condition held, else ``otherwise``."""
+
+    then: Value
+    otherwise: Value
+    after: Value
+
+
+@dataclass(frozen=True)
+class Branch:
+    """``then`` if the uniform condition is not 0, else ``otherwise``. ``id`` is unique in the program."""
+
+    id: str
+    condition: Expr
+    then: Body
+    otherwise: Body
+    merged: tuple[Merged, ...]
+    span: Span
+
+
+Makers = Load | Fill | Splat | Positions | Dot | Map | Cast | Transpose | Reduce | Part | Spread
+"""Ops that make a tile."""
+
+Op = Makers | LoadScalar | Store | AtomicAdd
+Node = Op | Loop | Branch
+Body = tuple[Node, ...]
 
 
 @dataclass(frozen=True)
@@ -293,8 +350,11 @@ class Program:
     warps: int
     tensors: tuple[Tensor, ...]
     grid: tuple[GridAxis, ...]
-    body: tuple[Op | Loop, ...]
+    body: Body
     span: Span
+    scalars: tuple[Scalar, ...] = ()
+    order: tuple[str, ...] = ()
+    """All positional parameters, tensors and scalars."""
 
     def tensor(self, name: str) -> Tensor:
         return next(t for t in self.tensors if t.name == name)
@@ -319,12 +379,57 @@ def operands(op: Op) -> tuple[Value, ...]:
 
 def result(op: Op) -> Value | None:
     """The tile that an op makes, if it makes one."""
-    return None if isinstance(op, (Store, AtomicAdd)) else op.result
+    return None if isinstance(op, (LoadScalar, Store, AtomicAdd)) else op.result
 
 
-def walk(body: tuple[Op | Loop, ...]) -> Iterator[Op | Loop]:
-    """All ops and loops in textual order."""
+def bodies(node: Node) -> tuple[Body, ...]:
+    """The bodies that stand inside a node."""
+    match node:
+        case Loop():
+            return (node.body,)
+        case Branch():
+            return node.then, node.otherwise
+    return ()
+
+
+def walk(body: Body) -> Iterator[Node]:
+    """All ops, loops and branches in textual order."""
     for node in body:
         yield node
-        if isinstance(node, Loop):
-            yield from walk(node.body)
+        for inner in bodies(node):
+            yield from walk(inner)
+
+
+def reads(node: Node) -> tuple[Value, ...]:
+    """The tiles that a node reads itself, what loops and branches carry included; not those that its bodies read."""
+    match node:
+        case Loop():
+            return tuple(v for c in node.carried for v in (c.initial, c.yielded))
+        case Branch():
+            return tuple(v for m in node.merged for v in (m.then, m.otherwise))
+    return operands(node)
+
+
+def makes(node: Node) -> tuple[Value, ...]:
+    """The tiles that exist behind a node because of it."""
+    match node:
+        case Loop():
+            return tuple(c.after for c in node.carried)
+        case Branch():
+            return tuple(m.after for m in node.merged)
+    made = result(node)
+    return () if made is None else (made,)
+
+
+def expressions(node: Node) -> tuple[Expr, ...]:
+    """The integer expressions that a node evaluates itself."""
+    match node:
+        case Loop():
+            return (node.extent,) if node.limit is None else (node.extent, node.limit)
+        case Branch():
+            return (node.condition,)
+        case Splat():
+            return (node.value,)
+        case Load() | LoadScalar() | Store() | AtomicAdd():
+            return tuple(e for a in node.window.axes if (e := a.at or a.start) is not None)
+    return ()

@@ -74,8 +74,8 @@ class Instruction(Stmt):
 
 
 def registers(stmt: Stmt, how: str) -> Iterator[str]:
-    """What a statement ``reads`` or ``writes`` that is no memory: names of registers and cursors. The rows of a window
-    are read whichever way the window goes."""
+    """What a statement ``reads`` or ``writes`` that is no memory: names of registers, scalars, cursors. The rows of a
+    window are read whichever way the window goes."""
     for name in getattr(stmt, how, ()):
         value = getattr(stmt, name)
         yield from (v for v in (value if isinstance(value, tuple) else (value,)) if isinstance(v, str))
@@ -114,6 +114,14 @@ class LdGlobal(Instruction, syntax="ld_global {dst} <- {src} bytes {bytes}", rea
     dst: Name
     src: Window
     bytes: int
+
+
+@dataclass(frozen=True)
+class LdScalar(Instruction, syntax="ld_scalar {scalar} <- {src}", reads=("src",), writes=("scalar",), **_GEN):
+    """One element of an input, to all threads: every axis of ``src`` is fixed. Out of bounds reads zero."""
+
+    scalar: Name
+    src: Window
 
 
 @dataclass(frozen=True)
@@ -206,6 +214,14 @@ class Positions(Instruction, syntax="positions {dst} <- {origin}", reads=(), wri
 
     dst: Name
     origin: Expr
+
+
+@dataclass(frozen=True)
+class Splat(Instruction, syntax="splat {dst} <- {value}", reads=(), writes=("dst",), **_REG):
+    """Sets every element to ``value``: an integer expression for i32, a scalar argument for f32."""
+
+    dst: Name
+    value: Expr
 
 
 @dataclass(frozen=True)

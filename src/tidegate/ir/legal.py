@@ -1,4 +1,4 @@
-"""The legal program: loops whose leaves are TIR instructions that are not yet placed or ordered.
+"""The legal program: loops and conditions whose leaves are TIR instructions that are not yet placed or ordered.
 
 Legalisation has chosen every instruction and layout and made every memory access a step of its own; no later pass adds
 one. Slots name their ring with ``cursor=None``; where a ring lies, which slot a step uses, how far ahead it is issued
@@ -55,8 +55,22 @@ class Loop:
     id: str
     index: str
     trips: Expr
-    body: tuple[Step | Loop, ...]
+    body: Body
     span: Span
+
+
+@dataclass(frozen=True)
+class If:
+    """``body`` if the uniform condition is not 0."""
+
+    id: str
+    condition: Expr
+    body: Body
+    span: Span
+
+
+Node = Step | Loop | If
+Body = tuple[Node, ...]
 
 
 @dataclass(frozen=True)
@@ -73,8 +87,9 @@ class LegalProgram:
     layouts: tuple[tuple[str, Layout], ...]
     rings: tuple[Ring, ...]
     registers: tuple[tir.Register, ...]
-    body: tuple[Step | Loop, ...]
+    body: Body
     span: Span
+    scalars: tuple[tir.Scalar, ...] = ()
 
     def ring(self, name: str) -> Ring:
         return next(r for r in self.rings if r.name == name)
@@ -86,18 +101,19 @@ class LegalProgram:
         return next(r for r in self.registers if r.name == name)
 
 
-def steps(body: tuple[Step | Loop, ...]) -> Iterator[Step]:
+def walk(body: Body) -> Iterator[Node]:
+    """All nodes in textual order, those of bodies included."""
+    for node in body:
+        yield node
+        if not isinstance(node, Step):
+            yield from walk(node.body)
+
+
+def steps(body: Body) -> Iterator[Step]:
     """All steps in textual order."""
-    for node in body:
-        if isinstance(node, Step):
-            yield node
-        else:
-            yield from steps(node.body)
+    return (node for node in walk(body) if isinstance(node, Step))
 
 
-def loops(body: tuple[Step | Loop, ...]) -> Iterator[Loop]:
+def loops(body: Body) -> Iterator[Loop]:
     """All loops in textual order."""
-    for node in body:
-        if isinstance(node, Loop):
-            yield node
-            yield from loops(node.body)
+    return (node for node in walk(body) if isinstance(node, Loop))

@@ -131,6 +131,16 @@ class Param:
 
 
 @dataclass(frozen=True)
+class Scalar:
+    """A number that all threads share: with ``argument`` an i32 or f32 that the launch gives, else an i32 that
+    ``ld_scalar`` sets. Expressions name the i32 ones."""
+
+    name: Name
+    dtype: DType
+    argument: bool = False
+
+
+@dataclass(frozen=True)
 class GridAxis:
     """A CTA index: ``name`` runs over 0 .. extent-1. The last axis varies fastest over the linear CTA index."""
 

@@ -40,6 +40,7 @@ class Tables:
     cursors: Mapping[str, tir.Cursor]
     registers: Mapping[str, tir.Register]
     roles: Mapping[str, tir.Role]
+    scalars: Mapping[str, tir.Scalar]
 
     @staticmethod
     def of(kernel: tir.Kernel) -> Tables:
@@ -56,6 +57,7 @@ class Tables:
             by_name(kernel.cursors),
             by_name(kernel.registers),
             by_name(kernel.roles),
+            by_name(kernel.scalars),
         )
 
     def register(self, name: str) -> tuple[DType, Layout]:
@@ -110,8 +112,9 @@ def slot_problems(t: Tables, slot: tir.Slot, tile: Coord, dtype: DType) -> Itera
         yield f"a tile {show(tile)}{flipped} from {show(slot.origin)} on leaves {buffer.name!r} {show(buffer.shape)}"
 
 
-def window_problems(t: Tables, window: tir.Window, tile: Coord, dtype: DType) -> Iterator[str]:
-    """The tile has the tensor's rank and type, and constant origins are not out of range."""
+def window_problems(t: Tables, window: tir.Window, tile: Coord, dtype: DType, along_last: bool = True) -> Iterator[str]:
+    """The tile has the tensor's rank and type, and constant origins are not out of range. ``along_last``: the access
+    runs along the last axis."""
     param = t.params[window.tensor]
     if param.dtype != dtype:
         yield f"{param.name!r} holds {param.dtype}, the other side {dtype}"
@@ -119,7 +122,7 @@ def window_problems(t: Tables, window: tir.Window, tile: Coord, dtype: DType) ->
     if not len(window.origin) == len(window.bounds) == len(tile) + len(window.fixed) == rank:
         yield f"a tile {show(tile)} at {len(window.origin)} coordinates does not have the rank {rank} of {param.name!r}"
         return
-    if rank - 1 in window.fixed:
+    if along_last and rank - 1 in window.fixed:
         yield f"the last axis of {param.name!r} is fixed, but accesses run along it"
         return
     for axis in window.fixed:
@@ -247,6 +250,18 @@ def _cp_async(t: Tables, s: tir.CpAsync) -> Iterator[str]:
 
 def _to_register(t: Tables, s: tir.LdGlobal | tir.LdShared) -> Iterator[str]:
     yield from _register_and_memory(t, s.dst, s.src, s.bytes)
+
+
+def _ld_scalar(t: Tables, s: tir.LdScalar) -> Iterator[str]:
+    scalar, window = t.scalars[s.scalar], s.src
+    if scalar.argument or scalar.dtype != I32:
+        yield f"{s.scalar!r} is no i32 that instructions set"
+    if t.params[window.tensor].output:
+        yield f"integers are read from what nothing writes, {window.tensor!r} is an output"
+    if window.fixed != tuple(range(len(window.origin))):
+        yield "an integer is one element: every axis of the window is fixed"
+    else:
+        yield from window_problems(t, window, (), scalar.dtype, along_last=False)
 
 
 def _from_register(t: Tables, s: tir.StGlobal | tir.StShared) -> Iterator[str]:
@@ -426,6 +441,13 @@ def _fill(t: Tables, s: tir.Fill) -> Iterator[str]:
         yield problem
 
 
+def _splat(t: Tables, s: tir.Splat) -> Iterator[str]:
+    dtype, named = t.register(s.dst)[0], s.value.name if isinstance(s.value, Sym) else ""
+    number = t.scalars[named].dtype if named in t.scalars else I32
+    if dtype != number:
+        yield f"{s.dst!r} is {dtype}, {s.value} {number}"
+
+
 def _positions(t: Tables, s: tir.Positions) -> Iterator[str]:
     dtype, layout = t.register(s.dst)
     if dtype != I32 or layout.rank != 1:
@@ -494,6 +516,7 @@ RULES: Mapping[type[tir.Stmt], Callable[[Tables, Any], Iterator[str]]] = {
     tir.CpAsync: _cp_async,
     tir.LdGlobal: _to_register,
     tir.LdShared: _to_register,
+    tir.LdScalar: _ld_scalar,
     tir.StGlobal: _from_register,
     tir.AtomicAdd: _atomic_add,
     tir.StShared: _from_register,
@@ -506,6 +529,7 @@ RULES: Mapping[type[tir.Stmt], Callable[[Tables, Any], Iterator[str]]] = {
     tir.Fill: _fill,
     tir.Map: _map,
     tir.Positions: _positions,
+    tir.Splat: _splat,
     tir.Cast: _cast,
     tir.Move: _renaming,
     tir.Slice: _renaming,

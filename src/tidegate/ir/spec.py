@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
 from tidegate.errors import IllegalTir
 from tidegate.ir import tir
+from tidegate.ir.dtypes import F32, I32
 from tidegate.ir.elementwise import OPERATIONS
-from tidegate.ir.expr import Bin, Expr, Int, evaluate, symbols
+from tidegate.ir.expr import Bin, Expr, Int, Sym, evaluate, least, negated, substitute, symbols
 from tidegate.ir.layout import Layout
 from tidegate.ir.products import PRODUCTS
 from tidegate.ir.rules import FOLDS, Tables, statement_problems
@@ -44,6 +45,7 @@ REFERENCES = {
     "barrier": "mbarrier",
     "cursor": "cursor",
     "role": "role",
+    "scalar": "scalar",
 }
 WORDS: dict[str, Callable[[], tuple[str, ...]]] = {
     "op": lambda: tuple(OPERATIONS),
@@ -200,14 +202,21 @@ def _scopes(kernel: tir.Kernel, places: list[Placed]) -> Iterator[Violation]:
     """Expressions use names in scope, and divide by what is positive."""
     dims: dict[str, bool] = {d.name: (d.value or 0) > 0 for d in kernel.dims}
     axes: set[str] = {a.name for a in kernel.grid}
+    integers = {s.name for s in kernel.scalars if s.dtype == I32}
     for param in kernel.params:
         for extent in param.shape:
             yield from _in_scope(extent, dims, set(), print_declaration(param))
     for axis in kernel.grid:
         yield from _in_scope(axis.extent, dims, set(), print_declaration(axis))
     for place in places:
-        for e in _expressions(place.stmt):
-            yield from _in_scope(e, dims, axes | set(place.indices), place.where)
+        for e in expressions(place.stmt):
+            others = axes | integers | set(place.indices)
+            if isinstance(place.stmt, tir.Splat) and isinstance(e, Sym):
+                others |= {s.name for s in kernel.arguments}
+            yield from _in_scope(e, dims, others, place.where)
+        start = place.stmt.start if isinstance(place.stmt, tir.For) else Int(0)
+        if integers & set(symbols(start)) and least(start, integers) < 0:
+            yield Violation(place.where, f"it begins at {start}, which is not surely 0 or more")
 
 
 def _in_scope(e: Expr, dims: Mapping[str, bool], others: set[str], where: str) -> Iterator[Violation]:
@@ -215,7 +224,8 @@ def _in_scope(e: Expr, dims: Mapping[str, bool], others: set[str], where: str) -
         if name not in dims.keys() | others:
             known = ", ".join(sorted(dims.keys() | others)) or "none"
             yield Violation(
-                where, f"{name!r} in {e} is not in scope (sizes, and in the body grid axes and indices: {known})"
+                where,
+                f"{name!r} in {e} is not in scope (sizes, and in the body grid axes, indices and integers: {known})",
             )
     for divisor in _divisors(e):
         if not _positive(divisor, dims):
@@ -239,7 +249,8 @@ def _divisors(e: Expr) -> Iterator[Expr]:
         yield from _divisors(e.b)
 
 
-def _expressions(stmt: tir.Stmt) -> Iterator[Expr]:
+def expressions(stmt: tir.Stmt) -> Iterator[Expr]:
+    """The integer expressions that a statement evaluates itself, not those of its body."""
     for f in fields(stmt):
         value = getattr(stmt, f.name)
         if isinstance(value, Expr):
@@ -247,6 +258,18 @@ def _expressions(stmt: tir.Stmt) -> Iterator[Expr]:
         elif isinstance(value, tir.Window):
             yield from value.origin
             yield from (b for b in value.bounds if b is not None)
+
+
+def with_names(instr: tir.Instruction, env: Mapping[str, Expr]) -> tir.Instruction:
+    """The instruction with names replaced in the expressions that it evaluates, bounds aside: those name sizes only."""
+    changes: dict[str, Any] = {}
+    for f in fields(instr):
+        operand = getattr(instr, f.name)
+        if isinstance(operand, tir.Window):
+            changes[f.name] = replace(operand, origin=tuple(substitute(e, env) for e in operand.origin))
+        elif isinstance(operand, Expr):
+            changes[f.name] = substitute(operand, env)
+    return replace(instr, **changes) if env else instr
 
 
 # ---------------------------------------------------------------------------------------------- declarations
@@ -291,6 +314,11 @@ def _param_problems(kernel: tir.Kernel, param: tir.Param) -> Iterator[str]:
         pitch *= evaluate(param.shape[axis], fixed)
         if pitch % param.align:
             yield f"the stride of axis {axis - 1} is {pitch} bytes, no multiple of align {param.align}"
+
+
+def _scalar_problems(kernel: tir.Kernel, scalar: tir.Scalar) -> Iterator[str]:
+    if scalar.dtype not in (I32, F32) or (scalar.dtype == F32 and not scalar.argument):
+        yield f"a scalar is i32, or as an argument f32, not {scalar.dtype}"
 
 
 def _layout_problems(kernel: tir.Kernel, item: tuple[str, Layout]) -> Iterator[str]:
@@ -366,6 +394,7 @@ def _role_problems(kernel: tir.Kernel, role: tir.Role) -> Iterator[str]:
 PROBLEMS: dict[str, Callable[[tir.Kernel, Any], Iterator[str]]] = {
     "dims": _dim_problems,
     "params": _param_problems,
+    "scalars": _scalar_problems,
     "layouts": _layout_problems,
     "buffers": _buffer_problems,
     "barriers": _mbarrier_problems,
@@ -426,30 +455,45 @@ def _group_problems(tables: Tables, place: Placed) -> Iterator[str]:
 
 
 def _registers_defined(kernel: tir.Kernel, places: list[Placed]) -> Iterator[Violation]:
-    """A register is written before it is read: earlier in the text, in the same or an enclosing block. A block may be
-    skipped, so what it writes counts within it alone; what is written where ``start < stop`` holds counts in a later
+    """A register, or a scalar that is no argument, is written before it is read: earlier in the text, in the same or an
+    enclosing block. A block may be skipped, so what it writes counts within it alone; what two conditions of one block
+    write of which one holds, counts in that block, and what is written where ``start < stop`` holds counts in a later
     loop from start to stop too, which runs only then."""
+    kinds: dict[str, str] = {r.name: "register" for r in kernel.registers}
+    kinds |= {s.name: "scalar" for s in kernel.scalars if not s.argument}
     statements = {place.path: place.stmt for place in places}
-    written: dict[str, list[tuple[int, ...]]] = {r.name: [] for r in kernel.registers}
-    before: dict[str, list[tuple[tuple[int, ...], Expr]]] = {r.name: [] for r in kernel.registers}
+    written: dict[str, list[tuple[int, ...]]] = {name: [] for name in kinds}
+    conditions: dict[tuple[int, ...], Expr] = {}  # of blocks, as long as they mean what they did
     for place in places:
+        if isinstance(place.stmt, tir.If):
+            conditions[place.path] = place.stmt.condition
         loops = [
             (path[:-1], Bin("<", stmt.start, stmt.stop))
             for path in (place.path[:end] for end in range(1, len(place.path)))
             if isinstance(stmt := statements[path], tir.For)
         ]
-        for name in tir.registers(place.stmt, "reads"):
+        for name in (*tir.registers(place.stmt, "reads"), *(n for e in expressions(place.stmt) for n in symbols(e))):
             blocks = written.get(name)
             if blocks is None or any(block == place.path[: len(block)] for block in blocks):
                 continue
-            if not any(loop in before[name] for loop in loops):
-                yield Violation(place.where, f"register {name!r} is read, and nothing before has surely written it")
+            if not any((block[:-1], conditions.get(block)) in loops for block in blocks if block):
+                yield Violation(
+                    place.where, f"{kinds[name]} {name!r} is read, and nothing before has surely written it"
+                )
+        if isinstance(place.stmt, tir.LdScalar):
+            conditions = {b: e for b, e in conditions.items() if place.stmt.scalar not in symbols(e)}
         for name in tir.registers(place.stmt, "writes"):
             if name in written:
-                written[name].append(place.path[:-1])
-                around = statements.get(place.path[:-1])
-                if isinstance(around, tir.If):
-                    before[name].append((place.path[:-2], around.condition))
+                _note(written[name], place.path[:-1], conditions)
+
+
+def _note(blocks: list[tuple[int, ...]], block: tuple[int, ...], conditions: Mapping[tuple[int, ...], Expr]) -> None:
+    """Adds a block to those in which something is surely written, and the ones around it for which that follows."""
+    blocks.append(block)
+    if block in conditions:
+        other = negated(conditions[block])
+        if any(b[:-1] == block[:-1] and conditions.get(b) == other for b in blocks if b):
+            _note(blocks, block[:-1], conditions)
 
 
 def _commas(values: tuple[int, ...]) -> str:

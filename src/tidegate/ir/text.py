@@ -28,6 +28,7 @@ TEMPLATES: dict[type, str] = {
     tir.Kernel: "kernel {name} target {target} warps {warps} smem {smem}",
     tir.Dim: "dim {name}( = {value})?( multiple {multiple})?",
     tir.Param: "param {name} {dtype} {shape} {direction} align {align}( strided{strided:flag})?",
+    tir.Scalar: "scalar {name} {dtype}( argument{argument:flag})?",
     tir.GridAxis: "grid {name} < {extent}",
     Layout: "layout {name} {shape:extents} reg {reg} lane {lane} warp {warp} rep {rep}( replicated{replicated:flag})?",
     tir.Buffer: "buffer {name} {dtype} {shape:extents} stages {stages} at {offset} stride {stride}"
@@ -47,6 +48,7 @@ SYNC_SUFFIX = "( #{id:name})?( {why})?" + SUFFIX
 SECTIONS: dict[str, type] = {
     "dims": tir.Dim,
     "params": tir.Param,
+    "scalars": tir.Scalar,
     "grid": tir.GridAxis,
     "layouts": Layout,
     "buffers": tir.Buffer,

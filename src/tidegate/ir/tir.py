@@ -1,8 +1,9 @@
 """TIR: the explicit program of one CTA. Every byte, thread, copy, wait and barrier is written out; nothing is implied.
 
-A kernel declares its sizes, parameters, layouts, shared buffers, barriers, cursors, registers and roles; its body is a
-sequence of statements. An instruction works on whole tiles: its register layout says what each thread does, so the
-text stays short while the access of every thread is exact. All control flow is uniform over the CTA (or the role).
+A kernel declares its sizes, parameters, scalars, layouts, shared buffers, barriers, cursors, registers and roles; its
+body is a sequence of statements. An instruction works on whole tiles: its register layout says what each thread does,
+so the text stays short while the access of every thread is exact. All control flow is uniform over the CTA (or the
+role).
 
 Each instruction class states, as class keywords, what every pass needs to know of it: which fields it reads and
 writes, through which proxy, and how it completes. A class that leaves one out fails at import. ``syntax`` is its line
@@ -17,7 +18,7 @@ from tidegate.ir.instructions import *  # noqa: F403
 from tidegate.ir.instructions import For, If, InRole, Instruction, Stmt
 from tidegate.ir.layout import Layout
 from tidegate.ir.operands import *  # noqa: F403
-from tidegate.ir.operands import Buffer, Cursor, Dim, GridAxis, Mbarrier, Name, Param, Register, Role
+from tidegate.ir.operands import Buffer, Cursor, Dim, GridAxis, Mbarrier, Name, Param, Register, Role, Scalar
 from tidegate.ir.syncs import *  # noqa: F403
 
 
@@ -39,6 +40,7 @@ class Kernel:
     registers: tuple[Register, ...]
     roles: tuple[Role, ...]
     body: tuple[Stmt, ...]
+    scalars: tuple[Scalar, ...] = ()
 
     @property
     def threads(self) -> int:
@@ -60,6 +62,14 @@ class Kernel:
 
     def param(self, name: Name) -> Param:
         return next(p for p in self.params if p.name == name)
+
+    def scalar(self, name: Name) -> Scalar:
+        return next(s for s in self.scalars if s.name == name)
+
+    @property
+    def arguments(self) -> tuple[Scalar, ...]:
+        """The scalars that a launch gives, in order."""
+        return tuple(s for s in self.scalars if s.argument)
 
 
 def walk(body: tuple[Stmt, ...]) -> list[Stmt]:

@@ -10,9 +10,10 @@ from typing import Any
 
 from tidegate.errors import BadCall, DtypeMismatch, ShapeMismatch, Span, UnsupportedSyntax
 from tidegate.ir import hir
-from tidegate.ir.dtypes import BOOL, F32, DType
+from tidegate.ir.dtypes import BOOL, F32, I32, DType
 from tidegate.ir.elementwise import OPERATIONS, number_problem
-from tidegate.lang.scope import Scope, TileIndex
+from tidegate.ir.expr import Sym
+from tidegate.lang.scope import Integer, Scope, TileIndex
 from tidegate.lang.source import Source, whole
 
 COMPARISONS: dict[type[ast.cmpop], str] = {
@@ -55,6 +56,10 @@ F32_LIMIT = 2.0**128 - 2.0**103
 """Numbers from here on round to infinity in f32."""
 
 
+WEAK = (Integer, hir.Scalar)
+"""Numbers that are not known at compile time."""
+
+
 class Elementwise:
     """Appends elementwise ops to the open block of ``scope``; :class:`Expressions` builds on it."""
 
@@ -69,12 +74,14 @@ class Elementwise:
         raise NotImplementedError
 
     def map(self, op: str, args: list[Any], span: Span, name: str) -> hir.Value:
-        """Elementwise op with NumPy's promotion: numbers are weak, f16 and bf16 widen to f32, never to one another.
+        """Elementwise op with NumPy's promotion: numbers, scalars and integers are weak; f16 and bf16 widen to f32,
+        never to one another.
 
         Floats, integers and masks do not mix; integers take whole numbers only, masks True and False."""
         tiles = [a for a in args if isinstance(a, hir.Value)]
+        args = [Integer(Sym(a.name)) if isinstance(a, TileIndex) and a.integer else a for a in args]
         masks = any(a.dtype == BOOL for a in (args[1:] if op == "where" else args) if isinstance(a, hir.Value))
-        operands = [a if isinstance(a, hir.Value) else self.number(a, span, op, masks) for a in args]
+        operands = [a if isinstance(a, (hir.Value, *WEAK)) else self.number(a, span, op, masks) for a in args]
         if not tiles:
             raise BadCall(
                 span, what=f"{op} of numbers only", advice="give at least one tile; for numbers use Python's functions"
@@ -86,8 +93,12 @@ class Elementwise:
             raise DtypeMismatch(
                 span, what=f"the first operand of where is {describe(args[0])}, no mask", advice="compare tiles: x < y"
             )
-        wide = [self.cast(v, dtype, span, "") if isinstance(v, hir.Value) else v for v in values]
-        same = tuple(
+        values = [self.splat(v, shape, dtype, span, "") if isinstance(v, WEAK) else v for v in values]
+        wide = [
+            self.cast(v, dtype, span, "") if isinstance(v, hir.Value) and not isinstance(a, WEAK) else v
+            for v, a in zip(values, operands[len(operands) - len(values) :], strict=True)
+        ]
+        same: tuple[Any, ...] = tuple(
             self.broadcast(v, shape, span) if isinstance(v, hir.Value) else v
             for v in [*operands[: len(operands) - len(values)], *wide]
         )
@@ -112,15 +123,32 @@ class Elementwise:
             raise DtypeMismatch(span, what=f"{op} of {names}", advice="cast one operand with .astype")
         dtype = F32 if F32 in dtypes else next(iter(dtypes))
         for number in values:
-            if not isinstance(number, hir.Value):
+            if isinstance(number, WEAK):
+                self.weak(number, dtype, span, f"{op} of {names}")
+            elif not isinstance(number, hir.Value):
                 self.fits(number, dtype, span, f"{op} of {names}")
         return dtype
+
+    def weak(self, number: Integer | hir.Scalar, dtype: DType, span: Span, what: str) -> None:
+        """Raises DtypeMismatch unless a number of the run can stand beside a tile of ``dtype``."""
+        if dtype == BOOL or (isinstance(number, hir.Scalar) and not dtype.floating):
+            kind = "an f32" if isinstance(number, hir.Scalar) else "no truth value"
+            advice = "compare it first" if dtype == BOOL else FRACTIONS
+            raise DtypeMismatch(span, what=f"{what} and {describe(number)}, {kind}", advice=advice)
 
     def fits(self, number: float, dtype: DType, span: Span, what: str) -> None:
         """Raises DtypeMismatch unless a tile of ``dtype`` can hold the number."""
         if problem := number_problem(dtype, number):
             advice = "use True or False" if dtype == BOOL else f"use a whole number of {dtype}, or {FRACTIONS}"
             raise DtypeMismatch(span, what=f"{what}: {problem}", advice=advice)
+
+    def splat(self, value: Any, shape: tuple[int, ...], dtype: DType, span: Span, name: str) -> hir.Value:
+        """A tile of a scalar or integer, in the dtype in which operations on tiles of ``dtype`` compute."""
+        own, wanted = F32 if isinstance(value, hir.Scalar) else I32, dtype.computed
+        result = self.scope.value(name if own == wanted else "", own, shape)
+        expr = Sym(value.name) if isinstance(value, hir.Scalar) else value.expr
+        self.scope.ops.append(hir.Splat(result, expr, span))
+        return self.cast(result, wanted, span, name)
 
     def broadcast_shape(self, op: str, tiles: list[hir.Value], span: Span) -> tuple[int, ...]:
         """NumPy's rule: shapes are matched from the last axis on; sizes agree or one of them is 1."""
@@ -227,5 +255,9 @@ def describe(value: Any) -> str:
             return f"the tensor {value.name} (load a window of it)"
         case TileIndex():
             return f"the tile index {value.name}"
+        case hir.Scalar():
+            return f"the scalar {value.name}"
+        case Integer():
+            return f"the integer {value.expr}"
     name = getattr(value, "__name__", None)  # of functions, types, modules: their repr holds an address or a path
     return f"the {type(value).__name__} {name}" if isinstance(name, str) else reprlib.repr(value)

@@ -19,11 +19,12 @@ from tidegate.errors import (
 from tidegate.ir import hir
 from tidegate.ir.dtypes import BOOL, DTYPES, I32, DType
 from tidegate.ir.elementwise import OPERATIONS
+from tidegate.ir.expr import Sym
 from tidegate.ir.products import accumulator_of
 from tidegate.lang import surface
 from tidegate.lang.derived import FOLDS, Derived
-from tidegate.lang.elementwise import COMPARISONS, OPERATORS, describe
-from tidegate.lang.scope import Gone, Scope, TileIndex
+from tidegate.lang.elementwise import COMPARISONS, OPERATORS, WEAK, describe
+from tidegate.lang.scope import Gone, Integer, Scope, TileIndex
 from tidegate.lang.source import Source, evaluate, whole
 from tidegate.lang.windows import Windows
 
@@ -56,6 +57,8 @@ class Expressions(Windows, Derived):
         node = self.folded(node)
         if self.static(node):
             return evaluate(self.source, node, self.scope.constants())
+        if not isinstance(node, ast.Name) and self.is_integer(node) and not self.is_load(node):
+            return Integer(self.integer(node))
         match node:
             case ast.Name():
                 return self.name(node)
@@ -131,9 +134,7 @@ class Expressions(Windows, Derived):
     def name(self, node: ast.Name) -> Any:
         bound = self.scope.bindings.get(node.id)
         if isinstance(bound, Gone):
-            raise UnknownName(
-                self.span(node), name=node.id, why=f": {bound.why}", advice="give it a value before the loop"
-            )
+            raise UnknownName(self.span(node), name=node.id, why=f": {bound.why}", advice="give it a value before")
         return bound
 
     def item(self, node: ast.Subscript, name: str) -> Any:
@@ -223,7 +224,23 @@ class Expressions(Windows, Derived):
 
     # -------------------------------------------------------------------------------------- tile functions
 
-    def call_load(self, node: ast.Call, span: Span, name: str) -> hir.Value:
+    def is_load(self, node: ast.expr) -> bool:
+        return isinstance(node, ast.Call) and self.function(node) is surface.load
+
+    def element(self, node: ast.Call, window: hir.Window, span: Span, name: str) -> Integer:
+        """One element of a tensor of integers."""
+        schedule = [k for k in node.keywords if k.arg != "window"]
+        if schedule or len(node.args) > 1:
+            raise BadCall(
+                self.span(schedule[0].value if schedule else node.args[1]),
+                what="a schedule for an integer",
+                advice="an integer is read by all threads at once: drop by=, stages= and to=",
+            )
+        found = self.scope.integer(name)
+        self.scope.ops.append(hir.LoadScalar(found, window, span))
+        return Integer(Sym(found))
+
+    def call_load(self, node: ast.Call, span: Span, name: str) -> hir.Value | Integer:
         window_node, by, stages, to = self.arguments(node, ("window",), ("by", "stages", "to"))
         if not isinstance(window_node, ast.Subscript):
             raise BadCall(span, what="tg.load takes a window such as a[m, k]", advice="index a tensor parameter")
@@ -247,6 +264,8 @@ class Expressions(Windows, Derived):
             raise BadCall(
                 self.span(to), what=f"to={level!r} is no memory level", advice='use to="shared" or to="registers"'
             )
+        if all(a.at is not None for a in window.axes):
+            return self.element(node, window, span, name)
         result = self.scope.value(name, tensor.dtype, window.shape)
         self.scope.ops.append(hir.Load(result, window, self.instruction(by, span), count, level, span))
         return result
@@ -291,7 +310,12 @@ class Expressions(Windows, Derived):
 
     def call_full(self, node: ast.Call, span: Span, name: str) -> hir.Value:
         shape, value, dtype = self.arguments(node, ("shape", "value"), ("dtype",))
-        return self.fill(shape, self.constant(value, 0.0), dtype, span, name)
+        number = self.parse(value)
+        if isinstance(number, TileIndex) and number.integer:
+            number = Integer(Sym(number.name))
+        if not isinstance(number, WEAK):
+            number = self.constant(value, 0.0)
+        return self.fill(shape, number, dtype, span, name)
 
     def fill(self, shape: ast.expr, number: Any, dtype: ast.expr | None, span: Span, name: str) -> hir.Value:
         given = self.constant(shape, ())
@@ -302,6 +326,9 @@ class Expressions(Windows, Derived):
                 self.span(shape), what=f"{given!r} is no tile shape", advice="give positive integers, e.g. (BM, BN)"
             )
         kind = self.dtype(self.constant(dtype, "f32"), self.span(dtype) if dtype else span)
+        if isinstance(number, WEAK):
+            self.weak(number, kind, span, "tg.full")
+            return self.cast(self.splat(number, sizes, kind, span, name), kind, span, name)
         value = self.number(number, span, "tg.full", masks=kind == BOOL)
         self.fits(value, kind, span, "tg.full")
         return self.filled(value, kind, sizes, span, name)

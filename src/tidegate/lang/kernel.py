@@ -12,6 +12,7 @@ from tidegate.errors import BadCall, NoSource, UnknownConstant, WrongWarps
 from tidegate.ir import hir
 
 if TYPE_CHECKING:
+    from tidegate.ir.dtypes import DType
     from tidegate.lang.source import Signature, Source
 
 DEFAULT_WARPS = 4
@@ -85,6 +86,13 @@ class Kernel:
         names = (s for _, kind, _ in self.signature.tensors for s in kind.shape if isinstance(s, str))
         return tuple(dict.fromkeys(n for n in names if n not in constants))
 
+    @functools.cached_property
+    def scalars(self) -> dict[str, DType]:
+        """The parameters that are numbers."""
+        from tidegate.ir.dtypes import DTYPES
+
+        return {name: DTYPES[kind.dtype] for name, kind, _ in self.signature.scalars}
+
     def with_sizes(self, arrays: Sequence[Any], given: Mapping[str, Any]) -> dict[str, Any]:
         """``given``, and the constants that are sizes of tensors as the arrays have them."""
         found = dict(given)
@@ -155,11 +163,14 @@ class Kernel:
 
     # -------------------------------------------------------------------------------------- meaning
 
-    def plain(self, *arrays: Any, **given: Any) -> None:
-        """The NumPy meaning: fills the outputs among ``arrays`` (NumPy arrays, in the order of the parameters)."""
+    def plain(self, *arguments: Any, **given: Any) -> None:
+        """The NumPy meaning: fills the outputs among ``arguments`` (NumPy arrays, and numbers for scalars, in the order
+        of the parameters)."""
+        from tidegate.ops.arguments import split
         from tidegate.ops.plain import run
 
-        run(self.program(**self.with_sizes(arrays, given)), arrays)
+        arrays, _ = split(self.name, self.signature.order, self.scalars, arguments)
+        run(self.program(**self.with_sizes(arrays, given)), arguments)
 
     # -------------------------------------------------------------------------------------- the way down
 
@@ -190,13 +201,13 @@ class Kernel:
 
         return smem_report(self, target, given)
 
-    def __call__(self, *arrays: Any, **given: Any) -> None:
+    def __call__(self, *arguments: Any, **given: Any) -> None:
         """Runs the kernel on the arrays' device and current stream; compiles on first use."""
         if given:
             given.pop("multiples", None)  # the arrays tell
             for name, value in given.items():
                 _hashable(name, value)
-        self._call(arrays, given)
+        self._call(arguments, given)
 
     @functools.cached_property
     def _call(self) -> Callable[..., None]:

@@ -22,12 +22,13 @@ from tidegate.errors import (
 )
 from tidegate.ir import hir
 from tidegate.ir.dtypes import DTYPES, F32, I32
-from tidegate.ir.expr import Expr, Int, Sym, add, cdiv, factor, mul
+from tidegate.ir.expr import Expr, Int, Sym, cdiv, factor
 from tidegate.lang import surface
+from tidegate.lang.dead import without_dead_ops
 from tidegate.lang.elementwise import OPERATORS
 from tidegate.lang.expressions import Expressions
 from tidegate.lang.outputs import check_outputs
-from tidegate.lang.scope import Gone, Scope, TileIndex
+from tidegate.lang.scope import Gone, Integer, Scope, TileIndex
 from tidegate.lang.source import RESERVED, Signature, Source, is_name, whole
 
 
@@ -45,7 +46,9 @@ def parse(
     signature = _with_constants(signature, constants)
     dims = _dimensions(signature)
     tensors = _tensors(source, signature, sizes, strided)
-    parser = _Parser(source, tensors, constants, {d: Int(sizes[d]) if d in sizes else Sym(d) for d in dims})
+    scalars = tuple(hir.Scalar(name, DTYPES[kind.dtype], span) for name, kind, span in signature.scalars)
+    extents: dict[str, Expr] = {d: Int(sizes[d]) if d in sizes else Sym(d) for d in dims}
+    parser = _Parser(source, tensors, scalars, constants, extents)
     try:
         body = parser.kernel()
     except RecursionError:
@@ -64,6 +67,8 @@ def parse(
         grid=parser.scope.grid,
         body=without_dead_ops(body),
         span=source.span(source.tree),
+        scalars=scalars,
+        order=signature.order,
     )
     check_outputs(program)
     return program
@@ -94,7 +99,7 @@ def _dimensions(signature: Signature) -> tuple[str, ...]:
         for size in kind.shape:
             if not isinstance(size, str):
                 continue
-            if not is_name(size) or any(size == other for other, _, _ in signature.tensors):
+            if not is_name(size) or size in signature.order:
                 raise BadSignature(
                     span,
                     what=f"size {size!r} of {tensor} is not usable as a dimension's name",
@@ -131,7 +136,10 @@ MADE_INSIDE = Gone("it is made inside a loop, which may run zero times")
 GENERAL_ADVICE = "a kernel consists of assignments and for loops over tg.grid and tg.tiles"
 
 STATEMENTS: dict[type[ast.stmt], tuple[str, str]] = {
-    ast.If: ("an 'if' on something that exists only on the GPU", "choose elementwise with tg.where"),
+    ast.If: (
+        "an 'if' on something that exists only on the GPU",
+        "choose elementwise with tg.where; conditions compare integers: indices, scalars, elements of integers",
+    ),
     ast.While: ("a 'while' loop", "loop over tg.tiles(...)"),
     ast.Return: ("a 'return' statement", "assign to a window of a tg.Out parameter"),
     ast.Expr: ("an expression whose value is dropped", "assign the result to a name or to a window"),
@@ -152,15 +160,26 @@ STATEMENTS: dict[type[ast.stmt], tuple[str, str]] = {
 
 class _Parser:
     def __init__(
-        self, source: Source, tensors: tuple[hir.Tensor, ...], constants: Mapping[str, Any], dims: dict[str, Expr]
+        self,
+        source: Source,
+        tensors: tuple[hir.Tensor, ...],
+        scalars: tuple[hir.Scalar, ...],
+        constants: Mapping[str, Any],
+        dims: dict[str, Expr],
     ) -> None:
         self.source = source
         self.dims = dims
         self.constants = constants
-        self.scope = Scope({**constants, **{t.name: t for t in tensors}})
+        self.scalars = frozenset(s.name for s in scalars)
+        numbers = {s.name: s if s.dtype.floating else Integer(Sym(s.name)) for s in scalars}
+        self.scope = Scope({**constants, **{t.name: t for t in tensors}, **numbers})
+        loops = (n for n in ast.walk(source.tree) if isinstance(n, ast.For))
+        indices = {n.id for loop in loops for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
+        self.scope.taken = {*indices, *dims, *constants, *(t.name for t in tensors), *numbers}
+        self.scope.signed = {s.name for s in scalars}
         self.expressions = Expressions(source, self.scope)
 
-    def kernel(self) -> tuple[hir.Op | hir.Loop, ...]:
+    def kernel(self) -> hir.Body:
         for statement in self.source.tree.body:
             if self.scope.grid and not isinstance(statement, ast.Pass):
                 raise BadLoop(
@@ -196,6 +215,8 @@ class _Parser:
             case ast.If() if self.expressions.static(self.expressions.folded(node.test)):
                 chosen = self.expressions.constant(node.test, None)
                 self.block(node.body if chosen else node.orelse)
+            case ast.If() if self.expressions.is_condition(node.test):
+                self.branch(node)
             case ast.Pass() | ast.Expr(value=ast.Constant(value=str())):
                 pass
             case ast.AugAssign(target=ast.Subscript() as target):
@@ -226,19 +247,23 @@ class _Parser:
                 advice="assign to one name or to a window",
             )
         old = self.scope.bindings.get(target.id)
-        if isinstance(old, (hir.Tensor, TileIndex)):
+        if isinstance(old, (hir.Tensor, hir.Scalar, TileIndex)) or target.id in self.scalars:
             raise BadCall(
                 self.source.span(target), what=f"{target.id} names a parameter or index", advice="choose another name"
             )
         result = self.expressions.parse(value, target.id)
-        if target.id in self.scope.outer and target.id in self.scope.constants():
+        if target.id in self.scope.outer and (isinstance(old, Integer) or target.id in self.scope.constants()):
+            kind = "an integer" if isinstance(old, Integer) else "a compile-time value"
+            changes = "would change from trip to trip"
+            if self.scope.inside == "branch":
+                changes = "would depend on a condition"
             raise NotCarried(
                 self.source.span(target),
                 name=target.id,
-                what="is a compile-time value from outside the loop, and would change from trip to trip",
+                what=f"is {kind} from outside the {self.scope.inside}, and {changes}",
                 advice="make it a tile (tg.full), or give the new value another name",
             )
-        if isinstance(result, (hir.Tensor, TileIndex)):
+        if isinstance(result, (hir.Tensor, hir.Scalar, TileIndex)):
             raise UnsupportedSyntax(
                 self.source.span(value), what="a second name for a parameter or index", advice="use the first name"
             )
@@ -363,15 +388,14 @@ class _Parser:
     def axis(self, call: ast.Call, name: str) -> TileIndex:
         """The index that a tg.tiles(...) or tg.range(...) call stands for."""
         if self.expressions.function(call) is surface.range:
-            (extent,) = self.expressions.arguments(call, ("extent",))
-            return TileIndex(name, self.extent(extent), 1, integer=True)
-        extent, size, limit = self.tiles(call)
-        return TileIndex(name, extent, size, limit=limit)
+            (node,) = self.expressions.arguments(call, ("extent",))
+            return TileIndex(name, *self.extent(node), size=1, integer=True)
+        return self.tiles(call, name)
 
-    def tiles(self, call: ast.Call) -> tuple[Expr, int, Expr | None]:
-        """Extent, tile size and the most tiles of a tg.tiles(...) call."""
+    def tiles(self, call: ast.Call, name: str) -> TileIndex:
+        """The index that a tg.tiles(...) call stands for."""
         extent_node, size_node, until = self.expressions.arguments(call, ("extent", "size"), ("until",))
-        extent = self.extent(extent_node)
+        extent, counted = self.extent(extent_node)
         given = self.expressions.constant(size_node, None)
         size = whole(given)
         if size is None or not 0 < size < 2**31:
@@ -380,24 +404,25 @@ class _Parser:
                 what=f"{given!r} is no tile size",
                 advice="give a positive integer, the elements per tile",
             )
-        return extent, size, None if until is None else cdiv(self.end(until), size)
+        limit = None if until is None else cdiv(self.end(until), size)
+        return TileIndex(name, extent, counted, size, limit=limit)
 
     def end(self, node: ast.expr) -> Expr:
         """The position that until=tg.end(m) names."""
-        index = None
-        if isinstance(node, ast.Call) and self.expressions.function(node) is surface.end:
-            (item,) = self.expressions.arguments(node, ("index",))
-            index = self.expressions.parse(item)
-        if not isinstance(index, TileIndex) or index.integer:
+        if not isinstance(node, ast.Call) or self.expressions.function(node) is not surface.end:
             raise BadLoop(
                 self.source.span(node),
                 what=f"until={ast.unparse(node)}",
                 advice="give the end of an enclosing tile: until=tg.end(m)",
             )
-        return mul(add(Sym(index.name), 1), index.size)
+        return self.expressions.edge(node)
 
-    def extent(self, node: ast.expr) -> Expr:
-        """The size that tg.tiles names."""
+    def extent(self, node: ast.expr) -> tuple[Expr, bool]:
+        """What tg.tiles and tg.range run over, and whether only a run tells that number."""
+        if not self.expressions.static(node):
+            if self.expressions.is_integer(node, tiles=True):
+                return self.expressions.integer(node), True
+            self.expressions.parse(node)  # a name that exists no more says why
         span, names = self.source.span(node), ", ".join(map(repr, self.dims)) or "(this kernel names none)"
         if isinstance(node, ast.Name) and node.id in self.dims:
             raise UnknownName(
@@ -406,7 +431,7 @@ class _Parser:
         value = self.expressions.constant(node, None)
         if isinstance(value, str):
             if value in self.dims:
-                return self.dims[value]
+                return self.dims[value], False
             if value not in self.constants:
                 raise UnknownName(
                     span, name=value, why=" as a dimension", advice=f"the dimensions are {names}; or give an integer"
@@ -417,9 +442,9 @@ class _Parser:
             raise BadLoop(
                 span,
                 what=f"{value!r} is no extent",
-                advice=f"tg.tiles takes a dimension's name, one of {names}, or an integer",
+                advice=f"give a dimension's name, one of {names}, or an integer",
             )
-        return Int(size)
+        return Int(size), False
 
     def grid(self, node: ast.For, call: ast.Call) -> None:
         span = self.source.span(call)
@@ -447,6 +472,12 @@ class _Parser:
             if index.limit is not None:
                 raise BadLoop(
                     self.source.span(item), what="until= in tg.grid", advice="limit a tg.tiles loop inside the kernel"
+                )
+            if index.counted:
+                raise BadLoop(
+                    self.source.span(item),
+                    what="tg.grid over a number that only the GPU knows",
+                    advice="name a dimension or an integer: the host counts the CTAs",
                 )
             self.bind_index(node, index)
             axes.append(hir.GridAxis(name, index.extent, index.size))
@@ -480,17 +511,18 @@ class _Parser:
         inside = {n: scope.value(n, v.dtype, v.shape) for n, v in entering.items()}
         scope.bindings.update(inside)
         outer, scope.ops = scope.ops, []
-        around, scope.outer = scope.outer, frozenset(scope.bindings)
+        around, scope.outer, scope.inside = (scope.outer, scope.inside), frozenset(scope.bindings), "loop"
         scope.loops += 1
         loop_id = f"L{scope.loops}"
         self.block(node.body)
-        scope.outer = around
+        scope.outer, scope.inside = around
         body, scope.ops = scope.ops, outer
         carried = []
         for n, initial in entering.items():
             carried.append(self.carry(node, n, initial, inside[n], scope.bindings[n]))
         for n in scope.bindings:
-            if isinstance(before.get(n, MADE_INSIDE), Gone):  # new here, or gone since an earlier loop
+            old = before.get(n, MADE_INSIDE)
+            if isinstance(old, Gone) and scope.bindings[n] is not old:  # new here, or gone before
                 scope.bindings[n] = MADE_INSIDE
         scope.bindings.update({c.after.name: c.after for c in carried})
         span = self.source.span(node)
@@ -512,28 +544,37 @@ class _Parser:
             )
         return hir.Carried(initial, inside, yielded, self.scope.value(name, initial.dtype, initial.shape))
 
+    # -------------------------------------------------------------------------------------- branches
 
-def without_dead_ops(body: tuple[hir.Op | hir.Loop, ...]) -> tuple[hir.Op | hir.Loop, ...]:
-    """The body without ops whose results nothing reads (a copy that nothing reads would never be waited for)."""
-    while True:
-        used = {v.id for node in hir.walk(body) if not isinstance(node, hir.Loop) for v in hir.operands(node)}
-        for node in hir.walk(body):
-            if isinstance(node, hir.Loop):
-                used |= {v.id for c in node.carried for v in (c.initial, c.yielded)}
-        kept = _prune(body, used)
-        if kept == body:
-            return body
-        body = kept
-
-
-def _prune(body: tuple[hir.Op | hir.Loop, ...], used: set[int]) -> tuple[hir.Op | hir.Loop, ...]:
-    out: list[hir.Op | hir.Loop] = []
-    for node in body:
-        if isinstance(node, hir.Loop):
-            carried = tuple(c for c in node.carried if c.inside.id in used or c.after.id in used)
-            inner = _prune(node.body, used)
-            if inner or carried:
-                out.append(replace(node, carried=carried, body=inner))
-        elif (result := hir.result(node)) is None or result.id in used:
-            out.append(node)
-    return tuple(out)
+    def branch(self, node: ast.If) -> None:
+        """Both branches, and behind them the tiles that either assigns."""
+        scope = self.scope
+        condition = self.expressions.condition(node.test)
+        before = dict(scope.bindings)
+        outer, around = scope.ops, (scope.outer, scope.inside)
+        scope.branches += 1
+        branch_id = f"B{scope.branches}"
+        sides: list[tuple[hir.Body, dict[str, Any]]] = []
+        for body in (node.body, node.orelse):
+            scope.bindings, scope.ops = dict(before), []
+            scope.outer, scope.inside = frozenset(before), "branch"
+            self.block(body)
+            sides.append((tuple(scope.ops), scope.bindings))
+        scope.ops, (scope.outer, scope.inside) = outer, around
+        (then, ours), (otherwise, theirs) = sides
+        scope.bindings = before
+        merged = []
+        for name in dict.fromkeys((*ours, *theirs)):
+            a, b = ours.get(name), theirs.get(name)
+            if a is b and name in before:
+                continue
+            if not isinstance(a, hir.Value) or not isinstance(b, hir.Value):
+                scope.bindings[name] = Gone("it is made in one branch of a condition, which may not run")
+            elif (a.dtype, a.shape) == (b.dtype, b.shape):
+                merged.append(hir.Merged(a, b, scope.value(name, a.dtype, a.shape)))
+                scope.bindings[name] = merged[-1].after
+            else:
+                kinds = f"{a.dtype} {a.shape} in one and {b.dtype} {b.shape} in the other"
+                scope.bindings[name] = Gone(f"the branches of a condition leave it as {kinds}")
+        span = self.source.span(node.test)
+        scope.ops.append(hir.Branch(branch_id, condition, then, otherwise, tuple(merged), span))

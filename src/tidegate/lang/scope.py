@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,13 +16,22 @@ from tidegate.ir.layout import Coord
 @dataclass(frozen=True)
 class TileIndex:
     """A loop or grid index: element range ``index * size`` .. of an axis of ``extent``; or, ``integer``, one position,
-    which takes the axis away as an integer index does in NumPy. ``limit``: the most tiles that a loop visits."""
+    which takes the axis away as an integer index does in NumPy. ``limit``: the most tiles that a loop visits;
+    ``counted``: the extent is no size of a tensor but a number that is known at run time only."""
 
     name: str
     extent: Expr
+    counted: bool
     size: int
     integer: bool = False
     limit: Expr | None = None
+
+
+@dataclass(frozen=True)
+class Integer:
+    """A whole number that all threads share and that exists only on the GPU."""
+
+    expr: Expr
 
 
 @dataclass(frozen=True)
@@ -31,29 +41,46 @@ class Gone:
     why: str
 
 
-Binding = hir.Value | TileIndex | hir.Tensor | Gone | object
+Binding = hir.Value | TileIndex | Integer | hir.Tensor | hir.Scalar | Gone | object
+DYNAMIC = (hir.Value, TileIndex, Integer, hir.Tensor, hir.Scalar, Gone)
 
 
 @dataclass
 class Scope:
     """The mutable state of one parse: bindings, the op list of the open block, the names bound before the innermost
-    open loop (and before the grid), and counters for unique ids."""
+    open block (a loop, a branch, the grid) and what that is, counters for unique ids, names that integers must not
+    take, and names of integers that may be negative."""
 
     bindings: dict[str, Binding]
-    ops: list[hir.Op | hir.Loop] = field(default_factory=list)
+    ops: list[hir.Node] = field(default_factory=list)
     grid: tuple[hir.GridAxis, ...] = ()
     outer: frozenset[str] = frozenset()
+    inside: str = "loop"
     values: int = 0
     loops: int = 0
+    branches: int = 0
+    taken: set[str] = field(default_factory=set)
+    signed: set[str] = field(default_factory=set)
 
     def value(self, name: str, dtype: DType, shape: Coord) -> hir.Value:
         """A new SSA value."""
         self.values += 1
         return hir.Value(self.values, name or f"t{self.values}", dtype, shape)
 
+    def integer(self, name: str) -> str:
+        """A name for a new integer, like the author's where that is free."""
+        wanted = re.sub(r"[^A-Za-z0-9_]", "_", name) or "n"
+        found, number = wanted, 1
+        while found in self.taken:
+            number += 1
+            found = f"{wanted}{number}"
+        self.taken.add(found)
+        self.signed.add(found)
+        return found
+
     def dynamic(self, name: str) -> bool:
         """Is the name bound to something that exists only when the kernel runs?"""
-        return isinstance(self.bindings.get(name), (hir.Value, TileIndex, hir.Tensor, Gone))
+        return isinstance(self.bindings.get(name), DYNAMIC)
 
     def constants(self) -> Mapping[str, Any]:
         """The names bound to compile-time values."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tidegate.errors import BadSignature, CompileTimeFailure, NoSource, Span, TidegateError, UnknownName
-from tidegate.lang.surface import TensorType
+from tidegate.lang.surface import ScalarType, TensorType
 
 
 @dataclass(frozen=True)
@@ -88,10 +88,13 @@ def _names(function: Callable[..., Any]) -> ChainMap[str, Any]:
 
 @dataclass(frozen=True)
 class Signature:
-    """Tensor parameters and compile-time constants (with their defaults; ``REQUIRED`` if there is none)."""
+    """Tensor and scalar parameters, and compile-time constants (with their defaults; ``REQUIRED`` if there is none).
+    ``order``: the names of the positional parameters."""
 
     tensors: tuple[tuple[str, TensorType, Span], ...]
     constants: tuple[tuple[str, Any], ...]
+    scalars: tuple[tuple[str, ScalarType, Span], ...] = ()
+    order: tuple[str, ...] = ()
 
 
 REQUIRED = inspect.Parameter.empty
@@ -132,7 +135,8 @@ def signature(source: Source, function: Callable[..., Any]) -> Signature:
                 what=f"{extra.arg!r} collects arguments; a kernel names each of them",
                 advice="list the tensors and the keyword-only constants",
             )
-    tensors = []
+    tensors: list[tuple[str, TensorType, Span]] = []
+    scalars: list[tuple[str, ScalarType, Span]] = []
     positional, keywords = (*arguments.posonlyargs, *arguments.args), arguments.kwonlyargs
     for argument in (*positional, *keywords):
         if not is_name(argument.arg) and (argument.arg != "self" or argument in keywords):
@@ -144,21 +148,24 @@ def signature(source: Source, function: Callable[..., Any]) -> Signature:
     if arguments.defaults:
         raise BadSignature(
             source.span(arguments.defaults[0]),
-            what=f"tensor parameter {positional[-len(arguments.defaults)].arg!r} has a default value",
+            what=f"positional parameter {positional[-len(arguments.defaults)].arg!r} has a default value",
             advice="put compile-time constants behind a '*', as keyword-only parameters",
         )
     for argument in positional:
         span = source.span(argument)
         kind = _annotation(source, argument, function.__annotations__.get(argument.arg), span)
-        tensors.append((argument.arg, kind, span))
+        if isinstance(kind, ScalarType):
+            scalars.append((argument.arg, kind, span))
+        else:
+            tensors.append((argument.arg, kind, span))
     parameters = inspect.signature(function).parameters
     constants = tuple(
         (name, parameter.default) for name, parameter in parameters.items() if parameter.kind is parameter.KEYWORD_ONLY
     )
-    return Signature(tuple(tensors), constants)
+    return Signature(tuple(tensors), constants, tuple(scalars), tuple(a.arg for a in positional))
 
 
-def _annotation(source: Source, argument: ast.arg, value: Any, span: Span) -> TensorType:
+def _annotation(source: Source, argument: ast.arg, value: Any, span: Span) -> TensorType | ScalarType:
     for _ in range(2):  # a string under `from __future__ import annotations` is one of a string
         if isinstance(value, str):
             try:
@@ -167,11 +174,12 @@ def _annotation(source: Source, argument: ast.arg, value: Any, span: Span) -> Te
                 raise type(error)(span, (), **error.fields) from None
             except Exception:
                 value = None
-    if not isinstance(value, TensorType):
+    if not isinstance(value, (TensorType, ScalarType)):
         raise BadSignature(
             span,
-            what=f"positional parameter {argument.arg!r} is not annotated as a tensor",
-            advice='annotate it, e.g. tg.Tensor["M", "K", "bf16"], or put it behind a \'*\' as a constant',
+            what=f"positional parameter {argument.arg!r} is not annotated as a tensor or scalar",
+            advice='annotate it, e.g. tg.Tensor["M", "K", "bf16"] or tg.Scalar["f32"], or put it behind a \'*\' as a '
+            "constant",
         )
     return value
 

@@ -51,6 +51,29 @@ InOut = _Annotation("InOut", Direction.INOUT)
 """``tg.InOut["M", "N", "f32"]``: read and written; the caller passes the array to change."""
 
 
+@dataclass(frozen=True)
+class ScalarType:
+    """A number that is given at each call."""
+
+    dtype: str
+
+
+class _ScalarAnnotation:
+    def __getitem__(self, dtype: Any) -> ScalarType:
+        if dtype not in ("f32", "i32"):
+            raise BadSignature(
+                what=f"tg.Scalar[...] takes a dtype, not {dtype!r}", advice='write tg.Scalar["f32"] or tg.Scalar["i32"]'
+            )
+        return ScalarType(dtype)
+
+    def __repr__(self) -> str:
+        return "tg.Scalar"
+
+
+Scalar = _ScalarAnnotation()
+"""``tg.Scalar["f32"]``, ``tg.Scalar["i32"]``: a number that is given at each call, without compiling again."""
+
+
 def _kernel_only(name: str) -> NoReturn:
     raise BadCall(
         what=f"tg.{name} was called outside a kernel",
@@ -66,13 +89,13 @@ def grid(*tiles: Any) -> Any:
     _kernel_only("grid")
 
 
-def tiles(extent: str | int, size: int, until: Any = None) -> Any:
+def tiles(extent: str | int | Any, size: int, until: Any = None) -> Any:
     """``for k in tg.tiles("K", BK):`` the tiles of ``size`` elements that cover a dimension, in order.
 
     ``until=tg.end(m)``: only those that begin before the end of the tile ``m`` (causal attention).
 
-    ``extent`` is a dimension's name or an integer. The last tile may reach beyond: its reads give zero there and its
-    writes are dropped.
+    ``extent`` is a dimension's name, a number or, in a loop, any integer. The last tile may reach beyond: its reads
+    give zero there and its writes are dropped.
     """
     _kernel_only("tiles")
 
@@ -87,7 +110,7 @@ def end(index: Any) -> Any:
     _kernel_only("end")
 
 
-def range(extent: str | int) -> Any:
+def range(extent: str | int | Any) -> Any:
     """``for h in tg.range("H"):`` the positions of a dimension, in order; also as an axis of tg.grid.
 
     The index is an integer: ``a[h, m, :]`` has no axis for it, and it may be computed with: ``k[h // GROUP, j, :]``.
@@ -100,6 +123,7 @@ def load(window: Any, *, by: Any = None, stages: int = 1, to: str | None = None)
 
     ``by``: the instruction that carries it (default: the target's). ``stages``: slots of its ring in shared memory, so
     that copies can run stages - 1 trips ahead. ``to``: "shared" or "registers" (default: where its reader wants it).
+    An element of integers, ``tg.load(counts[b])``, is an integer.
     """
     _kernel_only("load")
 

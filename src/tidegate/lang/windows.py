@@ -3,28 +3,41 @@
 from __future__ import annotations
 
 import ast
+from functools import reduce
 from typing import Any, NoReturn
 
-from tidegate.errors import WindowMismatch
+from tidegate.errors import BadCall, WindowMismatch
 from tidegate.ir import hir
 from tidegate.ir.dtypes import I32
-from tidegate.ir.expr import Bin, Expr, Int, Sym, add, binary, difference, least, mul, parts
+from tidegate.ir.expr import Expr, Int, Sym, add, binary, both, difference, either, least, mul, negated
 from tidegate.lang import surface
 from tidegate.lang.elementwise import Elementwise, describe
-from tidegate.lang.scope import TileIndex
+from tidegate.lang.scope import Integer, TileIndex
 from tidegate.lang.source import evaluate, whole
 
-POSITIONS: dict[type[ast.operator], str] = {
+ARITHMETIC: dict[type[ast.operator], str] = {
     ast.Add: "+",
     ast.Sub: "-",
     ast.Mult: "*",
     ast.FloorDiv: "/",
     ast.Mod: "%",
 }
-"""Operators on integer indices."""
+"""Operators on integers."""
+
+EXTREMES: dict[Any, str] = {surface.minimum: "min", surface.maximum: "max"}
+
+COMPARISONS: dict[type[ast.cmpop], str] = {
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+}
+
+EDGES = (surface.begin, surface.end)
 
 SAME_DIMENSION = "index each axis with the tg.tiles index of the same dimension"
-COUNT_FROM_0 = "use numbers below 2**31: positions count from 0"
 
 
 class Windows(Elementwise):
@@ -66,19 +79,20 @@ class Windows(Elementwise):
                 what=f"{tensor.name}[{sizes}] has {len(tensor.shape)} axes, the window has {len(items)}",
                 advice="give one tile index, or ':' for a fixed axis, per axis",
             )
-        axes = [self.axis(tensor, number, item) for number, item in enumerate(items)]
+        element = tensor.dtype == I32 and not tensor.output and all(map(self.is_integer, items))
+        axes = [self.axis(tensor, number, item, element) for number, item in enumerate(items)]
         gathered = [item for item, axis in zip(items, axes, strict=True) if axis.rows is not None]
         if len(gathered) > 1:
             self.bad_axis(gathered[1], "a window with two gathered axes", "gather along one axis per window")
         return tensor, hir.Window(tensor.name, tuple(axes))
 
-    def axis(self, tensor: hir.Tensor, number: int, item: ast.expr) -> hir.Axis:
+    def axis(self, tensor: hir.Tensor, number: int, item: ast.expr, element: bool) -> hir.Axis:
+        """One axis of a window. ``element``: all axes have a position, so that the window is one integer."""
         extent = tensor.shape[number]
         if isinstance(item, ast.Slice):
             return self.slice(tensor, number, item)
-        at = self.position(item)
-        if at is not None:
-            return self.single(tensor, number, item, at)
+        if self.is_integer(item):
+            return self.single(tensor, number, item, self.integer(item), element)
         if not isinstance(item, ast.Name) and self.of_tiles(item):
             return self.gathered(tensor, number, item, self.parse(item))
         index = self.parse(item) if isinstance(item, ast.Name) else None
@@ -87,7 +101,7 @@ class Windows(Elementwise):
         if not isinstance(index, TileIndex):
             what = f"axis {number} of {tensor.name} is indexed by {ast.unparse(item)!r}, no tile index"
             self.bad_axis(item, what, self.advice_on(item))
-        if index.extent != extent:
+        if index.extent != extent and not index.counted:
             self.bad_axis(
                 item,
                 f"axis {number} of {tensor.name} has size {extent}, the index {index.name} runs over {index.extent}",
@@ -118,47 +132,118 @@ class Windows(Elementwise):
             self.bad_axis(item, what, "gather along another axis")
         return hir.Axis(None, rows.shape[0], tensor.shape[number], rows=rows)
 
+    # -------------------------------------------------------------------------------------- integers
+
+    def is_integer(self, node: ast.expr, tiles: bool = False) -> bool:
+        """Is this a whole number that all threads share: numbers, tg.range indices, scalars, elements of integers, and
+        + - * // % of them, tg.begin and tg.end? ``tiles``: the number of a tile index counts."""
+        match node:
+            case ast.Name() if self.scope.dynamic(node.id):
+                bound = self.scope.bindings[node.id]
+                return isinstance(bound, Integer) or (isinstance(bound, TileIndex) and (bound.integer or tiles))
+            case ast.BinOp() if type(node.op) in ARITHMETIC and not self.static(node):
+                return self.is_integer(node.left, tiles) and self.is_integer(node.right, tiles)
+            case ast.UnaryOp(op=ast.USub()) if not self.static(node):
+                return self.is_integer(node.operand, tiles)
+            case ast.Call() if not self.static(node):
+                function = self.function(node)
+                if function in EXTREMES:
+                    some = len(node.args) == 2 and not all(map(self.static, node.args))
+                    return some and all(self.is_integer(a, tiles) for a in node.args)
+                return function in EDGES or (function is surface.load and self.is_element(node))
+        if isinstance(node, ast.Slice) or not self.static(node):
+            return False
+        return whole(evaluate(self.source, node, self.scope.constants())) is not None
+
+    def is_element(self, node: ast.Call) -> bool:
+        """Does this tg.load name one element of a tensor of integers?"""
+        window = node.args[0] if node.args else None
+        if not isinstance(window, ast.Subscript) or not isinstance(window.value, ast.Name):
+            return False
+        tensor = self.scope.bindings.get(window.value.id)
+        items = window.slice.elts if isinstance(window.slice, ast.Tuple) else [window.slice]
+        return isinstance(tensor, hir.Tensor) and tensor.dtype == I32 and all(map(self.is_integer, items))
+
+    def integer(self, node: ast.expr) -> Expr:
+        """The value of what :meth:`is_integer` holds for; raises BadCall for a divisor that may be 0."""
+        match node:
+            case ast.Name() if self.scope.dynamic(node.id):
+                bound = self.scope.bindings[node.id]
+                return bound.expr if isinstance(bound, Integer) else Sym(node.id)
+            case ast.BinOp() if not self.static(node):
+                op = ARITHMETIC[type(node.op)]
+                a, b = self.integer(node.left), self.integer(node.right)
+                if op in ("/", "%") and least(b, self.scope.signed) < 1:
+                    zero = "divides by 0" if b == Int(0) else f"divides by {b}, which may be 0 or less"
+                    raise BadCall(
+                        self.span(node), what=f"{ast.unparse(node)!r} {zero}", advice="divide by a positive number"
+                    )
+                return binary(op, a, b)
+            case ast.UnaryOp() if not self.static(node):
+                return binary("-", 0, self.integer(node.operand))
+            case ast.Call() if not self.static(node):
+                function = self.function(node)
+                if function in EXTREMES:
+                    return binary(EXTREMES[function], *map(self.integer, node.args))
+                if function in EDGES:
+                    return self.edge(node)
+                found = self.parse(node)
+                assert isinstance(found, Integer)
+                return found.expr
+        value = whole(evaluate(self.source, node, self.scope.constants()))
+        assert value is not None  # callers asked is_integer
+        if not -(2**31) <= value < 2**31:
+            raise BadCall(
+                self.span(node), what=f"the integer {value}", advice="integers have 32 bits: -2**31 to 2**31 - 1"
+            )
+        return Int(value)
+
+    def edge(self, node: ast.Call) -> Expr:
+        """The position that tg.begin(m) or tg.end(m) names."""
+        (item,) = self.arguments(node, ("index",))
+        index = self.parse(item)
+        if not isinstance(index, TileIndex) or index.integer:
+            raise BadCall(self.span(item), what=repr(ast.unparse(node)), advice="give the index of a tg.tiles axis")
+        return mul(add(Sym(index.name), int(self.function(node) is surface.end)), index.size)
+
+    def is_condition(self, node: ast.expr) -> bool:
+        """Is this a comparison of integers, or and, or, not of such?"""
+        match node:
+            case ast.BoolOp():
+                return all(self.static(v) or self.is_condition(v) for v in node.values)
+            case ast.UnaryOp(op=ast.Not()):
+                return self.is_condition(node.operand)
+            case ast.Compare():
+                known = all(type(op) in COMPARISONS for op in node.ops)
+                return known and all(self.is_integer(n, tiles=True) for n in (node.left, *node.comparators))
+        return False
+
+    def condition(self, node: ast.expr) -> Expr:
+        """The expression that is 1 where the condition holds; :meth:`is_condition` holds for it, or it is static."""
+        if self.static(node):
+            return Int(int(bool(evaluate(self.source, node, self.scope.constants()))))
+        match node:
+            case ast.BoolOp():
+                some = [self.condition(v) for v in node.values]
+                return reduce(both if isinstance(node.op, ast.And) else either, some)
+            case ast.UnaryOp():
+                return negated(self.condition(node.operand))
+        assert isinstance(node, ast.Compare)  # callers asked is_condition
+        values = [self.integer(n) for n in (node.left, *node.comparators)]
+        return reduce(both, [compared(op, a, b) for op, a, b in zip(node.ops, values, values[1:], strict=False)])
+
     # -------------------------------------------------------------------------------------- positions
 
-    def position(self, item: ast.expr) -> Expr | None:
-        """An integer: numbers, tg.range indices, tg.begin and tg.end of tiles, and + - * // % of them; None if it is
-        something else."""
-        if isinstance(item, ast.Name) and isinstance(bound := self.scope.bindings.get(item.id), TileIndex):
-            return Sym(bound.name) if bound.integer else None
-        if isinstance(item, ast.BinOp) and type(item.op) in POSITIONS:
-            a, b = self.position(item.left), self.position(item.right)
-            return None if a is None or b is None else binary(POSITIONS[type(item.op)], a, b)
-        if isinstance(item, ast.Call) and (function := self.function(item)) in (surface.begin, surface.end):
-            (argument,) = self.arguments(item, ("index",))
-            index = self.parse(argument)
-            if not isinstance(index, TileIndex) or index.integer:
-                self.bad_axis(argument, f"{ast.unparse(item)!r}", "give the index of a tg.tiles axis")
-            return mul(add(Sym(index.name), int(function is surface.end)), index.size)
-        if isinstance(item, ast.Slice) or not self.static(item):
-            return None
-        value = whole(evaluate(self.source, item, self.scope.constants()))
-        return None if value is None else Int(value)
-
-    def checked(self, item: ast.expr, at: Expr) -> Expr:
-        """A position that counts from 0 if it is a number, and whose divisors are positive."""
-        for part in parts(at):
-            if isinstance(part, Int) and not (0 if part is at else -(2**31)) <= part.value < 2**31:
-                self.bad_axis(item, f"{ast.unparse(item)!r} computes with {part}", COUNT_FROM_0)
-            if isinstance(part, Bin) and part.op in ("/", "%") and least(part.b) < 1:
-                zero = "divides by 0" if part.b == Int(0) else f"divides by {part.b}, which may be 0"
-                self.bad_axis(item, f"{ast.unparse(item)!r} {zero}", "divide by a positive number")
-        return at
-
-    def single(self, tensor: hir.Tensor, number: int, item: ast.expr, at: Expr) -> hir.Axis:
+    def single(self, tensor: hir.Tensor, number: int, item: ast.expr, at: Expr, element: bool) -> hir.Axis:
         """One position of an axis, which the tile then does not have."""
         extent = tensor.shape[number]
-        if number == len(tensor.shape) - 1:
+        if number == len(tensor.shape) - 1 and not element:
             what = f"the last axis of {tensor.name} is indexed by an integer, but accesses run along it"
             self.bad_axis(item, what, "index it with ':' or a tg.tiles index; a tile of one element keeps its axis")
         if isinstance(at, Int) and not (at.value >= 0 and (not isinstance(extent, Int) or at.value < extent.value)):
             what = f"axis {number} of {tensor.name} has size {extent}, the index is {at}"
             self.bad_axis(item, what, "positions count from 0")
-        return hir.Axis(None, 1, extent, self.checked(item, at))
+        return hir.Axis(None, 1, extent, at)
 
     def slice(self, tensor: hir.Tensor, number: int, item: ast.Slice) -> hir.Axis:
         """':', or a run of a fixed number of positions."""
@@ -174,8 +259,8 @@ class Windows(Elementwise):
         if item.lower is None and item.upper is None:
             assert isinstance(extent, Int)
             return hir.Axis(None, extent.value, extent)
-        start = Int(0) if item.lower is None else self.edge(item.lower)
-        stop = extent if item.upper is None else self.edge(item.upper)
+        start = Int(0) if item.lower is None else self.position(item.lower)
+        stop = extent if item.upper is None else self.position(item.upper)
         size = difference(stop, start)
         if size is None or not 0 < size < 2**31:
             what = f"the slice {ast.unparse(item)!r} has "
@@ -188,13 +273,15 @@ class Windows(Elementwise):
             self.bad_axis(item, what, "positions count from 0")
         return hir.Axis(None, size, extent, start=start)
 
-    def edge(self, item: ast.expr) -> Expr:
+    def position(self, item: ast.expr) -> Expr:
         """Where a slice begins or ends."""
-        found = self.position(item)
-        if found is None:
+        if not self.is_integer(item):
             what = f"{ast.unparse(item)!r} is no position"
-            self.bad_axis(item, what, "compute with tg.begin(m), tg.end(m), indices of tg.range and numbers")
-        return self.checked(item, found)
+            self.bad_axis(item, what, "compute with tg.begin(m), tg.end(m), integers and numbers")
+        found = self.integer(item)
+        if isinstance(found, Int) and found.value < 0:
+            self.bad_axis(item, f"the position {found}", "positions count from 0")
+        return found
 
     def advice_on_end(self, item: ast.Slice) -> str:
         return SAME_DIMENSION if item.lower is None else "say where it ends: a[i : i + 8]"
@@ -206,8 +293,14 @@ class Windows(Elementwise):
         if any(not index.integer for index in found):
             return "tile indices stand alone; tg.begin(m) and tg.end(m) may be computed with: a[tg.begin(m) - 1 : ...]"
         if found:
-            return "indices of tg.range take + - * // %, with numbers and with one another"
+            return "integers take + - * // %, with numbers and with one another"
         return SAME_DIMENSION
 
     def bad_axis(self, item: ast.expr, what: str, advice: str = "") -> NoReturn:
         raise WindowMismatch(self.span(item), what=what, advice=advice or SAME_DIMENSION)
+
+
+def compared(op: ast.cmpop, a: Expr, b: Expr) -> Expr:
+    """``a op b`` with < and <= only."""
+    sign = COMPARISONS[type(op)]
+    return binary({">": "<", ">=": "<="}[sign], b, a) if sign in (">", ">=") else binary(sign, a, b)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from tidegate.errors import Span
@@ -23,7 +23,8 @@ class Builder:
     registers: list[tir.Register] = field(default_factory=list)
     rings: dict[str, legal.Ring] = field(default_factory=dict)
     accesses: dict[str, list[SharedAccess]] = field(default_factory=dict)
-    steps: list[legal.Step | legal.Loop] = field(default_factory=list)
+    steps: list[legal.Node] = field(default_factory=list)
+    scalars: list[tir.Scalar] = field(default_factory=list)
     step_ids: set[str] = field(default_factory=set)
 
     def fresh(self, hint: str) -> str:
@@ -78,21 +79,16 @@ class Builder:
         )
 
 
-def use_counts(body: tuple[hir.Op | hir.Loop, ...]) -> dict[int, int]:
-    """How often each value is read (being carried into or out of a loop counts)."""
+def use_counts(body: hir.Body) -> dict[int, int]:
+    """How often each value is read (being carried into or out of a loop, or out of a branch, counts)."""
     counts: dict[int, int] = {}
     for node in hir.walk(body):
-        read = (
-            [v for c in node.carried for v in (c.initial, c.yielded)]
-            if isinstance(node, hir.Loop)
-            else list(hir.operands(node))
-        )
-        for value in read:
+        for value in hir.reads(node):
             counts[value.id] = counts.get(value.id, 0) + 1
     return counts
 
 
-def coalesce(body: tuple[hir.Op | hir.Loop, ...], layouts: Mapping[int, Layout]) -> dict[int, int]:
+def coalesce(body: hir.Body, layouts: Mapping[int, Layout]) -> dict[int, int]:
     """Values that may share a register with a loop-carried one: id -> id of the value ``inside`` the loop.
 
     The value behind the loop always may. The initial value may when the loop is its only reader. The yielded value may
@@ -115,7 +111,30 @@ def coalesce(body: tuple[hir.Op | hir.Loop, ...], layouts: Mapping[int, Layout])
             if layouts[source.id] == layouts[c.inside.id] and _takes_over(loop, c):
                 shared[c.yielded.id] = shared[source.id] = home
                 parents.update({k.inside.id: (loop, c) for k in maker})
+                for value in _sides_taking_over(loop, c):
+                    if counts.get(value.id) == 1 and layouts[value.id] == layouts[c.inside.id]:
+                        shared[value.id] = home
     return shared
+
+
+def _sides_taking_over(loop: hir.Loop, carried: hir.Carried) -> Iterator[hir.Value]:
+    """Values that the branch which makes the yielded value merges into it, and that may be made in the register of
+    ``inside``: nothing on their side reads that later."""
+    inside = carried.inside.id
+    maker = loop.body[_definitions(loop.body)[carried.yielded.id]]
+    if not isinstance(maker, hir.Branch):
+        return
+    for side, merged in (
+        (maker.then, [(m.then, m) for m in maker.merged]),
+        (maker.otherwise, [(m.otherwise, m) for m in maker.merged]),
+    ):
+        made, last = _definitions(side), max(_reads(side).get(inside, [-1]))
+        for value, m in merged:
+            others = [v.id for v, other in merged if other is not m]
+            at = made.get(value.id, -1)
+            mine = m.after.id == carried.yielded.id and inside not in others
+            if mine and at >= max(last, 0) and not hir.bodies(side[at]):
+                yield value
 
 
 def _takes_over(loop: hir.Loop, carried: hir.Carried) -> bool:
@@ -144,33 +163,23 @@ def _free_at(parent: tuple[hir.Loop, hir.Carried] | None, initial: int) -> bool:
     return initial in made and max(_reads(loop.body).get(carried.inside.id, [-1])) <= made[initial]
 
 
-def _made_beside(body: tuple[hir.Op | hir.Loop, ...], loop: hir.Loop, value: int) -> bool:
+def _made_beside(body: hir.Body, loop: hir.Loop, value: int) -> bool:
     """Is the value made by an op in the same block as the loop, so that it is made anew each time the loop starts?"""
     if loop in body:
         return value in _definitions(body)
-    return any(_made_beside(n.body, loop, value) for n in body if isinstance(n, hir.Loop))
+    return any(_made_beside(inner, loop, value) for n in body for inner in hir.bodies(n))
 
 
-def _definitions(body: tuple[hir.Op | hir.Loop, ...]) -> dict[int, int]:
+def _definitions(body: hir.Body) -> dict[int, int]:
     """Position in the body of the op or loop that makes each value."""
-    made: dict[int, int] = {}
-    for at, node in enumerate(body):
-        if isinstance(node, hir.Loop):
-            made.update({c.after.id: at for c in node.carried})
-        elif (result := hir.result(node)) is not None:
-            made[result.id] = at
-    return made
+    return {value.id: at for at, node in enumerate(body) for value in hir.makes(node)}
 
 
-def _reads(body: tuple[hir.Op | hir.Loop, ...]) -> dict[int, list[int]]:
+def _reads(body: hir.Body) -> dict[int, list[int]]:
     """Positions in the body at which each value is read, inner loops included."""
     reads: dict[int, list[int]] = {}
     for at, node in enumerate(body):
         for inner in hir.walk((node,)):
-            if isinstance(inner, hir.Loop):
-                found = [v for c in inner.carried for v in (c.initial, c.yielded)]
-            else:
-                found = list(hir.operands(inner))
-            for value in found:
+            for value in hir.reads(inner):
                 reads.setdefault(value.id, []).append(at)
     return reads

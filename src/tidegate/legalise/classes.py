@@ -39,7 +39,7 @@ Views = Mapping[int, View]
 Derive = Callable[[Layout], Layout | None]
 
 
-def staged_views(body: tuple[hir.Op | hir.Loop, ...], staged: set[int]) -> dict[int, View]:
+def staged_views(body: hir.Body, staged: set[int]) -> dict[int, View]:
     """The views of staged tiles."""
     views: dict[int, View] = {}
     for node in hir.walk(body):
@@ -199,13 +199,22 @@ def _spread(graph: Relations, layouts: dict[int, Layout], start: int, layout: La
 # ------------------------------------------------------------------------------------------ relations
 
 
-def _relate(graph: Relations, node: hir.Op | hir.Loop, views: Views, reach: Mapping[str, int]) -> None:
+def _relate(graph: Relations, node: hir.Node, views: Views, reach: Mapping[str, int]) -> None:
     if isinstance(node, hir.Loop):
         for c in node.carried:
             graph.add(c.initial, c.inside, c.yielded, c.after)
             for value in (c.initial, c.yielded, c.after):
                 if value.id not in views:
                     graph.equal(c.inside, value)
+        return
+    if isinstance(node, hir.Branch):
+        for m in node.merged:
+            graph.add(m.then, m.otherwise, m.after)
+            for value in (m.then, m.otherwise):
+                if value.id not in views:
+                    graph.equal(m.after, value)
+        return
+    if isinstance(node, hir.LoadScalar):
         return
     graph.add(*hir.operands(node))
     if isinstance(node, (hir.Load, hir.AtomicAdd)) and node.window.rows is not None:
@@ -252,7 +261,7 @@ def _relate_spread(graph: Relations, node: hir.Spread) -> None:
         graph.derived(node.source, node.result, _widened(axes, wide))
 
 
-def _wish_reads(graph: Relations, node: hir.Op | hir.Loop, views: Views) -> None:
+def _wish_reads(graph: Relations, node: hir.Node, views: Views) -> None:
     """Reads of staged tiles: the class of the op that reads wants runs along the buffer's last axis."""
     if isinstance(node, (hir.Map, hir.Cast)):
         readers = [(node.result, v) for v in hir.operands(node)]

@@ -21,7 +21,7 @@ from tidegate.legalise.tensors import WIDEST, Tensors
 
 Gather = hir.Load | hir.AtomicAdd
 
-Simple = hir.Load | hir.Positions | hir.Fill | hir.Map | hir.Cast
+Simple = hir.Load | hir.Positions | hir.Fill | hir.Splat | hir.Map | hir.Cast
 """What can be done again: no result depends on when, or on what other threads hold."""
 
 
@@ -46,26 +46,25 @@ class Indices:
         self._visit(self.program.body, ())
         readers: dict[int, list[hir.Op | None]] = {}
         for node in hir.walk(self.program.body):
-            if isinstance(node, hir.Loop):
-                for value in (v for c in node.carried for v in (c.initial, c.yielded)):
-                    readers.setdefault(value.id, []).append(None)
-            else:
-                for value in hir.operands(node):
-                    readers.setdefault(value.id, []).append(node)
+            reader = None if isinstance(node, (hir.Loop, hir.Branch)) else node
+            for value in hir.reads(node):
+                readers.setdefault(value.id, []).append(reader)
         for id_, maker in reversed(self.makers.items()):
             if self.simple(maker) and all(self._for_rows(id_, r) for r in readers.get(id_, [None])):
                 self.idle.add(id_)
 
-    def _visit(self, body: tuple[hir.Op | hir.Loop, ...], around: tuple[str, ...]) -> None:
+    def _visit(self, body: hir.Body, around: tuple[str, ...]) -> None:
         for node in body:
-            if isinstance(node, hir.Loop):
-                for c in node.carried:
-                    self.homes[c.inside.id] = (*around, node.id)
-                    self.homes[c.after.id] = around
-                self._visit(node.body, (*around, node.id))
-            elif (result := hir.result(node)) is not None:
-                self.makers[result.id] = node
-                self.homes[result.id] = around
+            self.homes.update((value.id, around) for value in hir.makes(node))
+            match node:
+                case hir.Loop():
+                    self.homes.update((c.inside.id, (*around, node.id)) for c in node.carried)
+                    self._visit(node.body, (*around, node.id))
+                case hir.Branch():
+                    self._visit(node.then, around)
+                    self._visit(node.otherwise, around)
+                case _ if (result := hir.result(node)) is not None:
+                    self.makers[result.id] = node
 
     def _for_rows(self, value: int, reader: hir.Op | None) -> bool:
         """Does an op read the value for the rows of a gather alone?"""
@@ -218,6 +217,8 @@ class Gathering:
                 self.build.step(f"ldg_{out}", load, node.span, fills)
             case hir.Fill():
                 self.build.step(f"fill_{out}", tir.Fill(out, node.number), node.span, fills)
+            case hir.Splat():
+                self.build.step(f"splat_{out}", tir.Splat(out, node.value), node.span, fills)
             case hir.Positions():
                 origin = mul(Sym(node.index), node.result.shape[0]) if node.index else Int(0)
                 self.build.step(f"positions_{out}", tir.Positions(out, origin), node.span, fills)

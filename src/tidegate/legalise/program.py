@@ -7,8 +7,8 @@ from math import gcd
 
 from tidegate.errors import BadSchedule, CopyAlignment, OverlappingWrites, Span
 from tidegate.ir import hir, legal, tir
-from tidegate.ir.dtypes import F32
-from tidegate.ir.expr import Int, cdiv
+from tidegate.ir.dtypes import F32, I32
+from tidegate.ir.expr import Int, cdiv, negated
 from tidegate.ir.layout import Coord, Layout
 from tidegate.ir.products import Product
 from tidegate.ir.registers import renamed
@@ -83,7 +83,9 @@ class _Legaliser(Gathering):
     def __post_init__(self) -> None:
         program = self.program
         indices = {a.index for a in program.grid} | {n.index for n in hir.walk(program.body) if isinstance(n, hir.Loop)}
-        self.build = Builder(program.warps, {t.name for t in program.tensors} | set(program.dims) | indices)
+        named = {t.name for t in program.tensors} | {s.name for s in program.scalars} | set(program.dims) | indices
+        named |= {n.name for n in hir.walk(program.body) if isinstance(n, hir.LoadScalar)}
+        self.build = Builder(program.warps, named)
         self.tensors = Tensors(program, self.pointer_align)
         self.align = self.tensors.align
 
@@ -114,14 +116,21 @@ class _Legaliser(Gathering):
             registers=tuple(self.build.registers),
             body=tuple(self.build.steps),
             span=program.span,
+            scalars=(
+                *(tir.Scalar(tir.Name(x.name), x.dtype, argument=True) for x in program.scalars),
+                *self.build.scalars,
+            ),
         )
 
     # -------------------------------------------------------------------------------------- walk
 
-    def block(self, body: tuple[hir.Op | hir.Loop, ...], loop: str | None) -> None:
+    def block(self, body: hir.Body, loop: str | None) -> None:
         for node in body:
             if isinstance(node, hir.Loop):
                 self.loop(node)
+                continue
+            if isinstance(node, hir.Branch):
+                self.branch(node, loop)
                 continue
             made = hir.result(node)
             if made is None or made.id not in self.indices.idle:
@@ -136,11 +145,13 @@ class _Legaliser(Gathering):
                 self.compute(node, out, [], self.rows(node, self.build.register_layout(out), None, None))
             case hir.Load():
                 self.stage(node, loop)
+            case hir.LoadScalar():
+                self.element(node)
             case hir.Store():
                 self.store(node)
             case hir.AtomicAdd():
                 self.atomic_add(node)
-            case hir.Fill() | hir.Positions() | hir.Map() | hir.Cast():
+            case hir.Fill() | hir.Splat() | hir.Positions() | hir.Map() | hir.Cast():
                 layout = self.layouts[node.result.id]
                 args = [self.operand(v, layout, node.span) for v in hir.operands(node)]
                 self.compute(node, self.result(node.result), args)
@@ -173,22 +184,49 @@ class _Legaliser(Gathering):
         self.build.steps.append(legal.Loop(node.id, node.index, node.trips, tuple(body), node.span))
 
     def yields(self, node: hir.Loop) -> None:
-        """Moves yielded values into the carried registers: all are read before any is written."""
+        """Moves yielded values into the carried registers."""
+        self.assign([(c.yielded, c.inside) for c in node.carried], node.span)
+
+    def branch(self, node: hir.Branch, loop: str | None) -> None:
+        """Two conditions of which one holds; each ends with the moves into the registers of the merged values."""
+        for m in node.merged:
+            self.result(m.after)
+        sides = (
+            (node.id, node.condition, node.then, [(m.then, m.after) for m in node.merged]),
+            (f"{node.id}.else", negated(node.condition), node.otherwise, [(m.otherwise, m.after) for m in node.merged]),
+        )
+        for name, condition, body, merged in sides:
+            outer, self.build.steps = self.build.steps, []
+            kept = dict(self.converted), dict(self.scratched)
+            self.block(body, loop)
+            self.assign(merged, node.span)
+            self.converted, self.scratched = kept
+            steps, self.build.steps = self.build.steps, outer
+            if steps:
+                self.build.steps.append(legal.If(name, condition, tuple(steps), node.span))
+
+    def element(self, node: hir.LoadScalar) -> None:
+        name = tir.Name(node.name)
+        self.build.scalars.append(tir.Scalar(name, I32))
+        self.build.step(f"lds_{name}", tir.LdScalar(name, self.tensors.window(node.window)), node.span)
+
+    def assign(self, pairs: list[tuple[hir.Value, hir.Value]], span: Span) -> None:
+        """Moves values into the registers of others: all are read before any is written."""
         moves = []
-        for c in node.carried:
-            source = self.operand(c.yielded, self.layouts[c.inside.id], node.span)
-            if source != self.registers[c.inside.id]:
-                moves.append((self.registers[c.inside.id], source, c))
+        for value, into in pairs:
+            source = self.operand(value, self.layouts[into.id], span)
+            if source != self.registers[into.id]:
+                moves.append((self.registers[into.id], source, into))
         targets = {target for target, _, _ in moves}
         ready = []
-        for target, source, c in moves:
+        for target, source, into in moves:
             if source in targets:
-                copy = self.build.register(f"{source}_old", c.inside.dtype, self.layouts[c.inside.id])
-                self.move(copy, source, node.span)
+                copy = self.build.register(f"{source}_old", into.dtype, self.layouts[into.id])
+                self.move(copy, source, span)
                 source = copy
             ready.append((target, source))
         for target, source in ready:
-            self.move(tir.Name(target), tir.Name(source), node.span)
+            self.move(tir.Name(target), tir.Name(source), span)
 
     def move(self, target: tir.Name, source: tir.Name, span: Span) -> None:
         if target != source:

@@ -30,6 +30,9 @@ class Tensors:
         seen: dict[str, set[tuple[Expr, int]]] = {}
         for r in [*program.grid, *ranges]:
             seen.setdefault(r.index, set()).add((r.extent, r.size))
+        self.counted = {r.index for r in ranges if not isinstance(r.extent, Int) and str(r.extent) not in program.dims}
+        self.signed = {s.name for s in program.scalars}
+        self.signed |= {n.name for n in hir.walk(program.body) if isinstance(n, hir.LoadScalar)}
         self.extents = {  # of indices that run over one extent wherever their name is used
             index: extent for index, found in seen.items() for extent, size in found if len(found) == size == 1
         }
@@ -80,7 +83,7 @@ class Tensors:
         gathered axis."""
         bounds = tuple(self.bound(a) for a in window.axes)
         fixed = tuple(i for i, a in enumerate(window.axes) if a.at is not None)
-        below = tuple(i for i, a in enumerate(window.axes) if least(a.origin) < 0)
+        below = tuple(i for i, a in enumerate(window.axes) if least(a.origin, self.signed) < 0)
         gathered = [tir.Rows(i, rows) for i, a in enumerate(window.axes) if a.rows is not None and rows is not None]
         origin = tuple(a.origin for a in window.axes)
         return tir.Window(tir.Name(window.tensor), origin, bounds, fixed, below, gathered[0] if gathered else None)
@@ -95,7 +98,7 @@ class Tensors:
             return None if fits else axis.extent
         if axis.index is None:
             return None
-        if self.divisor(axis.extent) % axis.size:
+        if self.divisor(axis.extent) % axis.size or axis.index in self.counted:
             return axis.extent
         self.rely(axis.extent, axis.size)
         return None

@@ -8,10 +8,12 @@ from typing import Any
 
 from tidegate.errors import PlanRejected
 from tidegate.ir import legal, tir
-from tidegate.ir.expr import Expr, Int, Sym, substitute
+from tidegate.ir.dtypes import I32
+from tidegate.ir.expr import Expr, Int, Sym
+from tidegate.ir.spec import with_names
 from tidegate.plan.pipeline import Schedule
 from tidegate.plan.plan import AsyncPlan, Buffer, Sync, SyncKind
-from tidegate.plan.timeline import END, Group, Guard, Issue, Node, Repeat, Turn, groups, timeline
+from tidegate.plan.timeline import END, Group, Guard, Issue, Node, Repeat, Turn, When, groups, names_of, timeline
 
 
 def lower(program: legal.LegalProgram, plan: AsyncPlan) -> tir.Kernel:
@@ -31,7 +33,8 @@ class _Lowering:
     def __post_init__(self) -> None:
         self.syncs = self.plan.syncs_at()
         self.buffers: Mapping[str, Buffer] = {b.ring: b for b in self.plan.buffers}
-        self.taken = _names(self.program)
+        self.taken = names_of(self.program)
+        self.copies: dict[tir.Name, tir.Scalar] = {}
 
     def kernel(self, nodes: tuple[Node, ...]) -> tir.Kernel:
         program = self.program
@@ -51,6 +54,7 @@ class _Lowering:
             registers=program.registers,
             roles=(),
             body=tuple(body),
+            scalars=(*program.scalars, *self.copies.values()),
         )
 
     def buffer(self, ring: legal.Ring) -> tir.Buffer:
@@ -97,6 +101,8 @@ class _Lowering:
                     return []
                 inner = tuple(self.block(node.body))
                 return list(inner) if node.condition == Int(1) else [tir.If(node.condition, inner)]
+            case When():
+                return [tir.If(node.condition, tuple(self.block(node.body)), line=node.line)]
             case Repeat():
                 loop = node.loop
                 inner = tuple(self.block(node.body))
@@ -105,32 +111,23 @@ class _Lowering:
     def issue(self, node: Issue) -> tir.Instruction:
         """The step's instruction with its slots bound to cursors and its window at the issued index."""
         instr = node.step.instr
-        changes: dict[str, Any] = {}
+        if isinstance(instr, tir.LdScalar) and instr.scalar not in self.taken:
+            self.copies.setdefault(instr.scalar, tir.Scalar(instr.scalar, I32))
+        slots: dict[str, Any] = {}
         for f in fields(instr):
             operand = getattr(instr, f.name)
             if isinstance(operand, tir.Slot):
                 writes = f.name in type(instr).writes
-                changes[f.name] = replace(operand, cursor=self.cursor(operand.buffer, writes))
-            elif isinstance(operand, tir.Window) and node.index is not None:
-                changes[f.name] = replace(operand, origin=tuple(self.at(node, e) for e in operand.origin))
-            elif isinstance(operand, Expr) and node.index is not None:
-                changes[f.name] = self.at(node, operand)
-        return replace(instr, **changes)
+                slots[f.name] = replace(operand, cursor=self.cursor(operand.buffer, writes))
+        return replace(with_names(instr, self.at(node)), **slots)
 
-    def at(self, node: Issue, origin: Expr) -> Expr:
-        loop = next(each for each in legal.loops(self.program.body) if each.id == node.loop)
-        assert node.index is not None  # callers checked
-        return origin if node.index == Sym(loop.index) else substitute(origin, {loop.index: node.index})
+    def at(self, node: Issue) -> Mapping[str, Expr]:
+        """What the loop's index stands for in a step."""
+        index = next((loop.index for loop in legal.loops(self.program.body) if loop.id == node.loop), "")
+        return {} if node.index in (None, Sym(index)) else {index: node.index}
 
     def orders(self, place: str) -> list[tir.Stmt]:
         return [instruction(s) for s in self.syncs.get(place, ())]
-
-
-def _names(program: legal.LegalProgram) -> set[str]:
-    """The names that a kernel's declarations and indices have, cursors aside."""
-    p = program
-    declared = [d.name for group in (p.dims, p.params, p.grid, p.registers) for d in group]
-    return {*declared, *(r.name for r in p.rings), *(n for n, _ in p.layouts), *(i.index for i in legal.loops(p.body))}
 
 
 def instruction(sync: Sync) -> tir.Sync:

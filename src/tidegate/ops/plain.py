@@ -14,10 +14,11 @@ import numpy as np
 
 from tidegate.errors import WrongArguments
 from tidegate.ir import hir
-from tidegate.ir.dtypes import F32, DType
+from tidegate.ir.dtypes import F32, I32, DType
 from tidegate.ir.elementwise import operand_dtype
 from tidegate.ir.expr import evaluate
 from tidegate.ir.products import FLOAT8
+from tidegate.ops import arguments as arguments_
 from tidegate.ops.convert import constant, convert, product, tf32, widened
 from tidegate.ops.elementwise import ELEMENTWISE, UNKNOWN
 
@@ -26,6 +27,11 @@ if TYPE_CHECKING:
 
 FEWEST_FLOAT8_BITS = 13
 """Bits of fraction that the sums of products of 8-bit floats keep on every target (the facts say it of each)."""
+
+
+def split(program: hir.Program, arguments: Sequence[Any]) -> tuple[Sequence[Any], dict[str, int | float]]:
+    """The arrays of a call, and the values of its scalars; raises WrongArguments (count, kind and range of numbers)."""
+    return arguments_.split(program.name, program.order, {s.name: s.dtype for s in program.scalars}, arguments)
 
 
 def bind_sizes(program: hir.Program, arrays: Sequence[Any]) -> dict[str, int]:
@@ -90,18 +96,20 @@ def _share_memory(a: np.ndarray, b: np.ndarray) -> bool:
         return True
 
 
-def run(program: hir.Program, arrays: Sequence[Any]) -> None:
+def run(program: hir.Program, arguments: Sequence[Any]) -> None:
     """Fills the output arrays with the plain program's results."""
+    arrays, scalars = split(program, arguments)
     sizes = bind_sizes(program, arrays)
     require_numpy(program, arrays)
-    _Machine(program, dict(zip((t.name for t in program.tensors), arrays, strict=True)), sizes).run()
+    named = dict(zip((t.name for t in program.tensors), arrays, strict=True))
+    _Machine(program, named, sizes, scalars).run()
 
 
 def rounding_bound(
-    program: hir.Program, arrays: Mapping[str, np.ndarray], target: Target | None = None
+    program: hir.Program, arrays: Mapping[str, Any], target: Target | None = None
 ) -> dict[str, np.ndarray]:
     """Per output, the largest absolute difference that another order of sums can cause, elementwise, on ``target`` (on
-    any, if None).
+    any, if None). ``arrays``: the arguments by name.
 
     A running error analysis: every value carries a bound on its error. A sum of n products in f32 is off by at most
     n * 2**-24 * sum |a||b| (Higham, "Accuracy and Stability of Numerical Algorithms", section 3.1) on each side; n
@@ -113,7 +121,8 @@ def rounding_bound(
     }
     named = {**arrays, **outputs}
     sizes = bind_sizes(program, [named[t.name] for t in program.tensors])
-    machine = _Machine(program, named, sizes, bounds=True, target=target)
+    scalars = split(program, [named[n] for n in program.order])[1]
+    machine = _Machine(program, named, sizes, scalars, bounds=True, target=target)
     machine.run()
     return machine.errors
 
@@ -153,6 +162,7 @@ class _Machine:
     program: hir.Program
     arrays: Mapping[str, np.ndarray]
     sizes: dict[str, int]
+    scalars: Mapping[str, int | float] = field(default_factory=dict)
     bounds: bool = False
     target: Target | None = None
     values: dict[int, np.ndarray] = field(default_factory=dict)
@@ -165,6 +175,7 @@ class _Machine:
             self.errors = {
                 t.name: np.zeros(self.arrays[t.name].shape, np.float64) for t in self.program.tensors if t.output
             }
+        self.sizes |= {s.name: int(self.scalars[s.name]) for s in self.program.scalars if s.dtype == I32}
         self.grid(list(self.program.grid), {})
         for tensor, added in self.added.items():
             self.errors[tensor] += added.count * F32.epsilon * (added.total + self.errors[tensor])
@@ -177,12 +188,18 @@ class _Machine:
         for i in range(-(-evaluate(axis.extent, self.sizes) // axis.size)):
             self.grid(rest, {**indices, axis.index: i})
 
-    def block(self, body: Sequence[hir.Op | hir.Loop], indices: dict[str, int]) -> None:
+    def block(self, body: hir.Body, indices: dict[str, int]) -> None:
+        """``indices``: the integers known here; those that the body reads are added in a copy."""
         for node in body:
-            if isinstance(node, hir.Loop):
-                self.loop(node, indices)
-            else:
-                self.op(node, indices)
+            match node:
+                case hir.Loop():
+                    self.loop(node, indices)
+                case hir.Branch():
+                    self.branch(node, indices)
+                case hir.LoadScalar():
+                    indices = {**indices, node.name: self.element(node, indices)}
+                case _:
+                    self.op(node, indices)
 
     def loop(self, loop: hir.Loop, indices: dict[str, int]) -> None:
         current = [self.get(c.initial) for c in loop.carried]
@@ -193,6 +210,17 @@ class _Machine:
             current = [self.get(c.yielded) for c in loop.carried]
         for c, value in zip(loop.carried, current, strict=True):
             self.set(c.after, *value)
+
+    def branch(self, branch: hir.Branch, indices: dict[str, int]) -> None:
+        holds = evaluate(branch.condition, {**self.sizes, **indices})
+        self.block(branch.then if holds else branch.otherwise, indices)
+        for m in branch.merged:
+            self.set(m.after, *self.get(m.then if holds else m.otherwise))
+
+    def element(self, op: hir.LoadScalar, indices: dict[str, int]) -> int:
+        place, _ = self.place(op.window, indices)
+        found = self.arrays[op.window.tensor][place]
+        return int(found.item()) if found.size else 0
 
     def get(self, value: hir.Value) -> tuple[np.ndarray, np.ndarray | None]:
         return self.values[value.id], self.error.get(value.id)
@@ -213,6 +241,12 @@ class _Machine:
             case hir.Fill():
                 shape = op.result.shape
                 self.set(op.result, np.full(shape, constant(op.number, op.result.dtype)), self.no_error(shape))
+            case hir.Splat():
+                shape, kind = op.result.shape, op.result.dtype
+                held: float = self.scalars.get(str(op.value), 0.0)
+                if kind.integer:
+                    held = in_32_bits(evaluate(op.value, {**self.sizes, **indices}))
+                self.set(op.result, np.full(shape, held, kind.numpy), self.no_error(shape))
             case hir.Positions():
                 size = op.result.shape[0]
                 first = size * indices[op.index] if op.index else 0
@@ -379,6 +413,11 @@ class _Machine:
 def wrapped(exact: np.ndarray, error: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """The error of an integer of ``dtype`` that keeps the low bits of one that is off by ``error``."""
     return np.where((error > 0) & (np.abs(exact) + error >= 2.0 ** (8 * dtype.itemsize - 1)), UNKNOWN, error)
+
+
+def in_32_bits(value: int) -> int:
+    """An integer as its 32 bits hold it."""
+    return (value + 2**31) % 2**32 - 2**31
 
 
 def unit(data: np.ndarray) -> np.ndarray:

@@ -15,9 +15,9 @@ from math import inf
 
 from tidegate.analyze.depend import Dependence, Kind, joint
 from tidegate.ir import legal, tir
-from tidegate.ir.expr import Bin, Expr, Int, evaluate, substitute, symbols
+from tidegate.ir.expr import Bin, Expr, Int, evaluate, parts, substitute, symbols
 from tidegate.plan.plan import Sync, SyncKind
-from tidegate.plan.timeline import END, Group, Guard, Issue, Node, Repeat, Turn, walk
+from tidegate.plan.timeline import END, Group, Guard, Issue, Node, Repeat, Turn, When, walk
 
 OPEN = -1
 """Age of a copy whose group is not committed yet."""
@@ -33,6 +33,9 @@ MOST_STATES = 16
 
 MOST_SPLITS = 3
 """Sizes that are taken to be 0 or not, each in its own walk; of further ones nothing is known."""
+
+RISING = ("+", "*", "/", "cdiv", "min", "max")
+"""Operators of numbers from 0 on whose result falls with no operand but a divisor."""
 
 Key = tuple[str, str, int]
 """Step, ring, and item modulo the ring's depth, counted from the reader's current item."""
@@ -73,9 +76,17 @@ class Facts:
     copies: frozenset[str]
     cases: tuple[Mapping[str, bool], ...]
     indices: frozenset[str]
+    scalars: frozenset[str]
 
     def group(self, ring: str) -> Group | None:
         return next((g for g in self.groups if ring in g.rings), None)
+
+    def open(self, trips: Expr) -> bool:
+        """Can the number of trips be 0 for other reasons than that a size is 0?"""
+        names = set(symbols(trips))
+        if names & self.scalars or any(isinstance(p, Bin) and p.op not in RISING for p in parts(trips)):
+            return True
+        return bool(names) and evaluate(trips, {n: 0 if n in self.indices else 2**20 for n in names}) < 1
 
     def depth(self, ring: str) -> int:
         group = self.group(ring)
@@ -91,13 +102,16 @@ def facts(
     """``touches``: step -> ring or tensor that it accesses."""
     copies = frozenset(s.id for s in legal.steps(program.body) if type(s.instr).completes is tir.Completion.COPY_GROUP)
     indices = frozenset(a.name for a in program.grid) | {loop.index for loop in legal.loops(program.body)}
-    return Facts(program, groups, dependences, touches, copies, _cases(program, indices), indices)
+    scalars = frozenset(s.name for s in program.scalars)
+    known = Facts(program, groups, dependences, touches, copies, (), indices, scalars)
+    return replace(known, cases=_cases(program, known))
 
 
-def _cases(program: legal.LegalProgram, indices: frozenset[str]) -> tuple[Mapping[str, bool], ...]:
+def _cases(program: legal.LegalProgram, facts: Facts) -> tuple[Mapping[str, bool], ...]:
     """Loops over one size run zero times together, and never where a grid over that size has a CTA."""
-    used = dict.fromkeys(n for loop in legal.loops(program.body) for n in symbols(loop.trips))
-    loops = [n for n in used if n not in indices]  # a limit by an index is never 0
+    closed = [loop.trips for loop in legal.loops(program.body) if not facts.open(loop.trips)]
+    used = dict.fromkeys(n for trips in closed for n in symbols(trips))
+    loops = [n for n in used if n not in facts.indices]  # a limit by an index is never 0
     run = {n for axis in program.grid for n in symbols(axis.extent)}
     free = [n for n in loops if n not in run][:MOST_SPLITS]
     known = dict.fromkeys(run, False)
@@ -107,7 +121,8 @@ def _cases(program: legal.LegalProgram, indices: frozenset[str]) -> tuple[Mappin
 @dataclass
 class Walk:
     """One pass over a timeline. ``zero``: the case of sizes; ``fixed``: syncs that stand; ``insert``: note what is
-    missing in ``wanted``; ``demands``: place -> reads of current items that must be ready there."""
+    missing in ``wanted``; ``demands``: place -> reads of current items that must be ready there; ``assumed``: whether
+    loops of an open number of trips, with what is issued ahead for them, run."""
 
     facts: Facts
     zero: Mapping[str, bool]
@@ -117,12 +132,14 @@ class Walk:
     wanted: dict[str, Wanted] = field(default_factory=dict)
     unmet: dict[tuple[str, str], Unmet] = field(default_factory=dict)
     indices: dict[str, int] = field(default_factory=dict)
+    assumed: dict[str, bool] = field(default_factory=dict)
     quiet: bool = False
 
     def __post_init__(self) -> None:
         self.by_sink: dict[str, list[Dependence]] = {}
         for d in self.facts.dependences:
             self.by_sink.setdefault(d.sink, []).append(d)
+        self.trips_of: dict[str, Expr] = {loop.id: loop.trips for loop in legal.loops(self.facts.program.body)}
         crossing = {place for d in self.facts.dependences if d.slots for place in d.places}
         # Uses of each channel so far, modulo its depth (None: not known, or of no interest as its rings share no bytes
         # with others). Replaced, never changed in place.
@@ -141,12 +158,38 @@ class Walk:
     # -------------------------------------------------------------------------------------- structure
 
     def block(self, nodes: Sequence[Node], state: State) -> State:
-        for node in nodes:
+        at = 0
+        while at < len(nodes):
+            if loop := self.opens(nodes[at]):
+                end = next(n for n in range(at, len(nodes)) if nodes[n].place == loop) + 1
+                state, at = self.either(loop, nodes[at:end], state), end
+                continue
+            node = nodes[at]
             for sync in self.fixed.get(node.place, ()):
                 state = apply(state, sync)
             state = self.settle(node.place, state, [*self.demanded(node, state), *self.needs(node, state)])
-            state = self.node(node, state)
+            state, at = self.node(node, state), at + 1
         return state
+
+    def opens(self, node: Node) -> str:
+        """The loop of an open number of trips that begins with this node: what is issued ahead of it, or itself."""
+        loop = node.loop if isinstance(node, Guard) else node.loop.id if isinstance(node, Repeat) else ""
+        return loop if loop and loop not in self.assumed and self.facts.open(self.known(self.trips_of[loop])) else ""
+
+    def either(self, loop: str, nodes: Sequence[Node], entering: State) -> State:
+        """The state behind a loop that runs or not."""
+        before, found = self.turned, []
+        for runs in (False, True):
+            self.turned, self.assumed[loop] = before, runs
+            found.append((self.block(nodes, entering), self.turned))
+        del self.assumed[loop]
+        (skipped, one), (run, other) = found
+        self.turned = agreed(one, other)
+        return join(skipped, run)
+
+    def known(self, e: Expr) -> Expr:
+        """The expression with the indices at their trips."""
+        return substitute(e, {name: Int(at) for name, at in self.indices.items()})
 
     def node(self, node: Node, state: State) -> State:
         match node:
@@ -154,7 +197,7 @@ class Walk:
                 return self.issue(node, state)
             case Turn():
                 return self.turn(node, state)
-            case Guard():
+            case Guard() | When():
                 holds = self.truth(node)
                 if holds is False:
                     return state
@@ -164,14 +207,14 @@ class Walk:
                 return self.repeat(node, state)
 
     def repeat(self, node: Repeat, entering: State) -> State:
-        trips = substitute(node.loop.trips, {name: Int(at) for name, at in self.indices.items()})
+        trips = self.known(node.loop.trips)
         if isinstance(trips, Int):
             return self.left(node, self.exactly(node, entering, trips.value))
-        sizes = set(symbols(trips)) - self.facts.indices
-        if any(self.zero.get(n) for n in sizes):
-            return self.left(node, entering)
-        turned, least, most = self.turned, self.least(trips), at_most(trips)
-        if not most:
+        runs = self.assumed.get(node.loop.id)
+        if runs is None and any(self.zero.get(n) for n in set(symbols(trips)) - self.facts.indices):
+            runs = False
+        turned, least, most = self.turned, 1 if runs else self.least(trips), at_most(trips)
+        if not most or runs is False:
             return self.left(node, entering)
         leaving = self.any_number(node, entering, max(least, 1), most)
         if not least:
@@ -179,9 +222,10 @@ class Walk:
         return self.left(node, leaving)
 
     def least(self, trips: Expr) -> int:
-        """The fewest trips in this case of sizes: they rise with the sizes, and with the indices that limit them."""
+        """The fewest trips in this case of sizes: unless they are open, they rise with the sizes, and with the indices
+        that limit them."""
         dims: dict[str, int] = {d.name: d.multiple for d in self.facts.program.dims if self.zero.get(d.name) is False}
-        return evaluate(trips, {n: dims.get(n, 0) for n in symbols(trips)})
+        return 0 if self.facts.open(trips) else evaluate(trips, {n: dims.get(n, 0) for n in symbols(trips)})
 
     def any_number(self, node: Repeat, entering: State, least: int, most: float) -> State:
         """The state behind ``least`` (1 or more) to ``most`` trips: of every number of trips until states recur. Where
@@ -232,13 +276,14 @@ class Walk:
         """Trip after trip. Once states recur, whole cycles of trips that decide no guard are left out."""
         last = count - 1 - max((g.ahead for g in self.facts.groups if g.loop == node.loop.id), default=0)
         seen: list[tuple[State, Mapping[str, int | None]]] = []
+        asked = any(node.loop.index in symbols(e) for n in walk(node.body) for e in decided_by(n))
         at = 0
         while at < count:
             if MOST_TRIPS < at < last:
                 self.indices.pop(node.loop.index)
                 state, at, seen = self.joined(node, state), last, []
             now = (state, self.turned)
-            if at < last and now in seen:
+            if at < last and now in seen and not asked:
                 cycle = len(seen) - seen.index(now)
                 at, seen = at + (last - at) // cycle * cycle, []
             seen.append(now)
@@ -249,14 +294,17 @@ class Walk:
     def trip(self, node: Repeat, state: State) -> State:
         return self.block(node.body, state)
 
-    def truth(self, guard: Guard) -> bool | None:
-        """Does the guard hold, as far as the trip and the sizes are known?"""
+    def truth(self, guard: Guard | When) -> bool | None:
+        """Does the condition hold, as far as the trip and the sizes are known?"""
+        runs = self.assumed.get(guard.loop) if isinstance(guard, Guard) else None
+        if runs is False:
+            return False
         values = {**self.indices, **{name: 0 for name, zero in self.zero.items() if zero}}
         known = substitute(guard.condition, {name: Int(at) for name, at in values.items()})
         if not set(symbols(known)):
             return bool(evaluate(known, {}))
         match known:
-            case Bin("<", Int(at), trips) if at < self.least(trips):
+            case Bin("<", Int(at), trips) if at < (1 if runs else self.least(trips)):
                 return True
         return None
 
@@ -300,7 +348,7 @@ class Walk:
         if isinstance(node, Guard):
             if self.truth(node) is False:
                 return []
-            return [need for inner in node.body for need in self.needs(inner, state)]
+            return [need for n in walk(node.body) if isinstance(n, Issue) for need in self.needs(n, state)]
         if not isinstance(node, Issue):
             return []
         key = self.key(node)
@@ -479,6 +527,16 @@ def at_most(trips: Expr) -> float:
         case Bin("min", a, b):
             return min(at_most(a), at_most(b))
     return inf
+
+
+def decided_by(node: Node) -> tuple[Expr, ...]:
+    """What says whether, or how often, the body of a node runs, what is issued ahead aside."""
+    match node:
+        case When():
+            return (node.condition,)
+        case Repeat():
+            return (node.loop.trips,)
+    return ()
 
 
 def agreed(a: Mapping[str, int | None], b: Mapping[str, int | None]) -> Mapping[str, int | None]:

@@ -23,8 +23,6 @@ SPARE = 250
 """Words of register tiles at one time up to which the compiler has room for fragments that live across a barrier; with
 more it spills."""
 
-Body = tuple[legal.Step | legal.Loop, ...]
-
 
 @dataclass(frozen=True)
 class Schedule:
@@ -49,7 +47,7 @@ class Schedule:
 
 
 def pipelined(program: legal.LegalProgram, ahead: Mapping[str, int]) -> Schedule:
-    """The schedule with reads issued early in every loop that allows it."""
+    """The schedule with reads issued early in every loop that allows it: without conditions, for one."""
     early: list[str] = []
     sooner: list[str] = []
     fills: dict[str, str] = {}
@@ -57,7 +55,8 @@ def pipelined(program: legal.LegalProgram, ahead: Mapping[str, int]) -> Schedule
         rings = [r.name for r in program.rings if r.loop == loop.id and ahead.get(r.name)]
         steps = list(own_steps(loop.body))
         products = [i for i, s in enumerate(steps) if isinstance(s.instr, tir.Mma)]
-        if not rings or len(products) < 2 or peak(program, loop) > SPARE:
+        whole = not any(isinstance(n, legal.If) for n in legal.walk(loop.body))
+        if not rings or not whole or len(products) < 2 or peak(program, loop) > SPARE:
             continue
         first = steps[products[0]].instr
         operands = {getattr(first, name) for name in type(first).reads}
@@ -99,7 +98,7 @@ def problem(
         return "nothing is computed behind the early reads"
     end = steps.index(last)
     if any(s not in steps or steps.index(s) > end for s in legal.steps(loop.body) if reads(s, rings)):
-        return "a tile of the loop is read in an inner loop, or behind the last product"
+        return "a tile of the loop is read in an inner loop, under a condition, or behind the last product"
     for step in early:
         name = getattr(step.instr, "dst", "")
         users = [s for s in legal.steps(program.body) if s is not step and name in registers(s.instr)]
@@ -108,8 +107,8 @@ def problem(
     return ""
 
 
-def last_product(body: Body) -> legal.Step | None:
-    """The last product of a body outside inner loops: early reads stand before it."""
+def last_product(body: legal.Body) -> legal.Step | None:
+    """The last product of a body outside inner loops and conditions: early reads stand before it."""
     products = [s for s in own_steps(body) if isinstance(s.instr, tir.Mma)]
     return products[-1] if products else None
 
@@ -125,6 +124,6 @@ def registers(instr: tir.Instruction) -> set[str]:
     return {*tiles(instr, "reads"), *tiles(instr, "writes")}
 
 
-def own_steps(body: Body) -> Iterator[legal.Step]:
-    """The steps of a body outside inner loops."""
+def own_steps(body: legal.Body) -> Iterator[legal.Step]:
+    """The steps of a body outside inner loops and conditions."""
     return (node for node in body if isinstance(node, legal.Step))

@@ -20,7 +20,7 @@ from tidegate.plan.finish import assemble, is_copy, numbered, only_needed, touch
 from tidegate.plan.order import Facts, facts, make, missing, readers_of
 from tidegate.plan.pipeline import Schedule, own_steps, pipelined
 from tidegate.plan.plan import AsyncPlan, Sync, SyncKind
-from tidegate.plan.timeline import Guard, Issue, Node, Repeat, after, groups, timeline, walk
+from tidegate.plan.timeline import Guard, Issue, Node, Repeat, When, after, groups, timeline, walk
 from tidegate.target.target import Target
 
 
@@ -142,7 +142,7 @@ def _regular_commits(nodes: tuple[Node, ...]) -> dict[str, Sync]:
     """One commit behind the fills of each turn, outside their guards, so that every path counts the same groups; and
     one behind copies that lead a body, so that the fills which run ahead are younger than they are."""
     out: dict[str, Sync] = {}
-    blocks = [nodes, *(n.body for n in walk(nodes) if isinstance(n, Repeat))]
+    blocks = [nodes, *(n.body for n in walk(nodes) if isinstance(n, (Repeat, When)))]
     for block in blocks:
         fills = [n for n in block if isinstance(n, Guard) and _copies(n)]
         last = {_turn(guard): guard for guard in fills}  # several channels, and rings apart, fill in one turn
@@ -160,7 +160,7 @@ def _leads(node: Node) -> bool:
 
 
 def _copies(guard: Guard) -> bool:
-    return any(isinstance(n, Issue) and is_copy(n.step) for n in guard.body)
+    return any(isinstance(n, Issue) and is_copy(n.step) for n in walk(guard.body))
 
 
 def _turn(guard: Guard) -> tuple[str, ...]:

@@ -118,7 +118,8 @@ def _schedule(schedule: Schedule, analysis: Analysis) -> None:
 def _fills(loop: legal.Loop, early: list[legal.Step], schedule: Schedule, program: legal.LegalProgram) -> None:
     """Fills stand before a step of their loop's body that keeps its place, and before the early reads."""
     rings = [r.name for r in program.rings if r.loop == loop.id and schedule.ahead.get(r.name)]
-    body = [n.id for n in loop.body if n.id not in schedule.early and getattr(n, "fills", None) not in rings]
+    kept = (n for n in loop.body if not isinstance(n, legal.If) and getattr(n, "fills", None) not in rings)
+    body = [n.id for n in kept if n.id not in schedule.early]
     last = last_product(loop.body)
     if early and last:
         body = body[: body.index(last.id) + 1]

@@ -1,15 +1,18 @@
-"""The arrays of a call, checked against a kernel's parameters; sizes and grid follow from their shapes."""
+"""The arrays and numbers of a call, checked against a kernel's parameters; sizes and grid follow from their shapes."""
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import gcd, prod
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from tidegate.errors import WrongArguments
 from tidegate.ir import tir
+from tidegate.ir.dtypes import I32, DType
 from tidegate.ir.expr import Sym, evaluate
+from tidegate.ops.arguments import checked
 from tidegate.runtime.arrays import HOST, Described, packed_strides
 
 
@@ -156,6 +159,27 @@ def _sizes(kernel: tir.Kernel, arrays: Sequence[Described]) -> dict[str, int]:
             advice=f"compile the kernel with {missing[0]} given",
         )
     return sizes
+
+
+# ---------------------------------------------------------------------------------------------- numbers
+
+
+def packed(kernel: tir.Kernel, numbers: Sequence[Any]) -> tuple[int, ...]:
+    """The scalar arguments as the bits that a launch takes; raises WrongArguments."""
+    if len(numbers) != len(kernel.arguments):
+        names = ", ".join(s.name for s in kernel.arguments) or "none"
+        what = f"{len(numbers)} numbers are given, the scalars are {names}"
+        raise WrongArguments(kernel=kernel.name, what=what, advice="give one number for each")
+    return tuple(
+        bits(s.dtype, checked(kernel.name, s.name, s.dtype, given))
+        for s, given in zip(kernel.arguments, numbers, strict=True)
+    )
+
+
+def bits(dtype: DType, value: float) -> int:
+    """The 32 bits of a number that ``dtype`` can hold."""
+    found: int = struct.unpack("<I", struct.pack("<i" if dtype == I32 else "<f", value))[0]
+    return found
 
 
 # ---------------------------------------------------------------------------------------------- bytes in common

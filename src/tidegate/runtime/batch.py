@@ -18,11 +18,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from tidegate.ir import tir
 
 HUNG, BROKEN = 3, 4
@@ -48,19 +46,21 @@ def store(place: Path, name: str, kernel: tir.Kernel, code: bytes, arch: str, ar
     (place / f"{name}.json").write_text(json.dumps(about), encoding="utf-8")
 
 
-def store_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Arrays by parameter name; as bytes, so that every dtype comes back."""
+def store_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
+    """Arrays by parameter name, as bytes, so that every dtype comes back; and numbers."""
     import numpy as np
 
-    np.savez(path, **{n: a.view(f"u{a.itemsize}") for n, a in arrays.items()})  # type: ignore[arg-type]
+    held = {n: a.view(f"u{a.itemsize}") if isinstance(a, np.ndarray) else np.asarray(a) for n, a in arrays.items()}
+    np.savez(path, **held)  # type: ignore[arg-type]
 
 
-def read_arrays(path: Path, kernel: tir.Kernel) -> dict[str, np.ndarray]:
-    """Arrays of a job, or its outputs, in the dtypes of the parameters."""
+def read_arrays(path: Path, kernel: tir.Kernel) -> dict[str, Any]:
+    """Arrays and numbers of a job, or its outputs, in the dtypes of the parameters."""
     import numpy as np
 
     with np.load(path) as found:
-        return {p.name: found[p.name].view(p.dtype.numpy) for p in kernel.params if p.name in found}
+        arrays: dict[str, Any] = {p.name: found[p.name].view(p.dtype.numpy) for p in kernel.params if p.name in found}
+        return arrays | {s.name: found[s.name].item() for s in kernel.arguments if s.name in found}
 
 
 def run_all(
@@ -157,7 +157,7 @@ def _run(place: Path, name: str) -> None:
     kernel = parse_kernel((place / f"{name}.tir").read_text(encoding="utf-8"))
     arrays = read_arrays(place / about["arrays"], kernel)
     loaded = Loaded(kernel, Cubin((place / f"{name}.cubin").read_bytes(), about["arch"], name, "", from_cache=True))
-    loaded(*(arrays[p.name] for p in kernel.params))
+    loaded(*(arrays[p.name] for p in kernel.params), scalars=[arrays[s.name] for s in kernel.arguments])
     store_arrays(place / f"{name}.out.npz", {p.name: arrays[p.name] for p in kernel.params if p.output})
 
 

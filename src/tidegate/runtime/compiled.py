@@ -21,8 +21,6 @@ from tidegate.plan.validate import validate
 from tidegate.target.target import Target, find
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from tidegate.check import Verdict
     from tidegate.runtime.compile import Cubin
     from tidegate.runtime.launch import Loaded
@@ -146,13 +144,14 @@ class Compiled:
 
         return self.timings.measure("check", lambda: check(self.kernel))
 
-    def simulate(self, *arrays: np.ndarray, completion: str = "late", seed: int = 0) -> Simulation:
+    def simulate(self, *arguments: Any, completion: str = "late", seed: int = 0) -> Simulation:
         """Runs the TIR on the CPU with adversarial asynchrony (``completion``: late, early, random). Fills the output
         arrays, and returns what it noticed."""
-        from tidegate.ops.plain import require_numpy
+        from tidegate.ops.plain import require_numpy, split
         from tidegate.simulate import Completion, simulate
 
-        self.fits(arrays)
+        self.fits(arguments)
+        arrays, numbers = split(self.program, arguments)
         require_numpy(self.program, arrays)
         if completion not in get_args(Completion):
             raise WrongArguments(
@@ -161,17 +160,18 @@ class Compiled:
                 advice=f"use one of {', '.join(get_args(Completion))}",
             )
         named = {t.name: a for t, a in zip(self.program.tensors, arrays, strict=True)}
-        result = simulate(self.kernel, named, completion=completion, seed=seed)  # type: ignore[arg-type]
+        given = {**named, **numbers}
+        result = simulate(self.kernel, given, completion=completion, seed=seed)  # type: ignore[arg-type]
         for tensor in self.program.tensors:
             if tensor.output:
                 named[tensor.name][...] = result.outputs[tensor.name]
         return result
 
-    def fits(self, arrays: tuple[Any, ...]) -> dict[str, int]:
+    def fits(self, arguments: tuple[Any, ...]) -> dict[str, int]:
         """The sizes of a call; raises WrongArguments where they break what the kernel was compiled for."""
-        from tidegate.ops.plain import bind_sizes
+        from tidegate.ops.plain import bind_sizes, split
 
-        sizes = bind_sizes(self.program, arrays)
+        sizes = bind_sizes(self.program, split(self.program, arguments)[0])
         for dim in self.legal.dims:
             if sizes[dim.name] % dim.multiple:
                 raise WrongArguments(
@@ -181,9 +181,15 @@ class Compiled:
                 )
         return sizes
 
-    def __call__(self, *arrays: Any) -> None:
+    def __call__(self, *arguments: Any) -> None:
         """Launches on the arrays' device and current stream."""
-        self.loaded(*arrays)
+        from tidegate.ops.plain import split
+
+        if not self.program.scalars:
+            self.loaded(*arguments)
+            return
+        arrays, numbers = split(self.program, arguments)
+        self.loaded(*arrays, scalars=tuple(numbers.values()))
 
 
 def compile_program(

@@ -10,7 +10,7 @@ from typing import Any
 from tidegate.errors import LaunchRefused, NoDriver
 from tidegate.ir import tir
 from tidegate.runtime import driver
-from tidegate.runtime.arguments import bind
+from tidegate.runtime.arguments import bind, packed
 from tidegate.runtime.arrays import Described, describe_all
 from tidegate.runtime.call import caller
 from tidegate.runtime.compile import Cubin
@@ -24,14 +24,15 @@ GRID_MAX = 2**31 - 1
 
 
 class Loaded:
-    """A kernel on the device: call it with one array per parameter, in order. Sizes follow from the arrays' shapes.
+    """A kernel on the device: call it with one array per parameter, in order, and the numbers of its scalar arguments
+    as ``scalars``. Sizes follow from the arrays' shapes.
 
     torch tensors are used where they are, on torch's current stream of their device; arrays with
     __cuda_array_interface__ on the stream that they name. The call returns before the kernel has run. For arrays that
     name no stream (JAX, DLPack) it returns when the kernel is done. NumPy arrays are copied to the first device;
     outputs are copied back, and the call returns when that is done. Safe to call from several threads.
 
-    Raises WrongArguments when arrays do not fit, NoDriver, LaunchRefused and LaunchFailed.
+    Raises WrongArguments when arrays or numbers do not fit, NoDriver, LaunchRefused and LaunchFailed.
     """
 
     def __init__(self, kernel: tir.Kernel, cubin: Cubin) -> None:
@@ -41,8 +42,8 @@ class Loaded:
         self._lock = threading.Lock()
         self._call = caller(self._describe, lambda arrays, given: self.prepare(arrays))
 
-    def __call__(self, *arrays: Any) -> None:
-        self._call(arrays, {})
+    def __call__(self, *arrays: Any, scalars: Sequence[Any] = ()) -> None:
+        self._call(arrays, {}, packed(self.kernel, scalars) if scalars or self.kernel.arguments else ())
 
     def _describe(self, arrays: Sequence[Any]) -> list[Described]:
         return describe_all(self.kernel.name, [p.name for p in self.kernel.params], arrays)

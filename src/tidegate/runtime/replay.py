@@ -71,7 +71,7 @@ def replay(kernel: tir.Kernel, verdict: Verdict) -> Replay:
 def _run(
     kernel: tir.Kernel,
     sizes: Mapping[str, int],
-    arrays: Mapping[str, np.ndarray],
+    arrays: Mapping[str, Any],
     completion: Completion,
     seed: int,
     steps: list[tuple[str, tuple[int, ...]]],
@@ -90,8 +90,9 @@ def _sizes(kernel: tir.Kernel) -> Iterator[dict[str, int]]:
         yield {**usual, **dict.fromkeys(free, 0)}
 
 
-def _arrays(kernel: tir.Kernel, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
+def _arrays(kernel: tir.Kernel, sizes: Mapping[str, int]) -> dict[str, Any]:
     """Small integers, of which every sum is exact."""
     rng = np.random.default_rng(0)
     shapes = {p: tuple(evaluate(e, sizes) for e in p.shape) for p in kernel.params}
-    return {p.name: rng.integers(-4, 5, shape).astype(p.dtype.numpy) for p, shape in shapes.items()}
+    arrays: dict[str, Any] = {p.name: rng.integers(-4, 5, shape).astype(p.dtype.numpy) for p, shape in shapes.items()}
+    return arrays | {s.name: 3 for s in kernel.arguments}

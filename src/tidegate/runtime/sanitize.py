@@ -119,9 +119,7 @@ def usable_device() -> Device:
     return device
 
 
-def sanitize(
-    kernel: tir.Kernel, arrays: Mapping[str, np.ndarray], tools: Sequence[str] = TOOLS, delays: int = 0
-) -> Report:
+def sanitize(kernel: tir.Kernel, arrays: Mapping[str, Any], tools: Sequence[str] = TOOLS, delays: int = 0) -> Report:
     """Runs ``kernel`` on ``arrays`` (one per parameter, by name) under each of ``tools``, then with ``delays``
     different delays. Nothing of it runs in this process: a kernel that hangs is killed and reported.
 
@@ -132,7 +130,7 @@ def sanitize(
     device = usable_device()
     command = find_sanitizer() if tools else ""
     text = emit(kernel)
-    sizes, _ = bind(kernel, arrays)
+    sizes, _, _ = bind(kernel, arrays)
     with tempfile.TemporaryDirectory(prefix="tidegate-") as directory:
         place = Path(directory)
         code = cubin(traced(text), device.arch, f"{kernel.name}.cu").code
@@ -192,7 +190,7 @@ def _place(site: Site, file: str, table: Mapping[int, tir.Instruction]) -> Place
 
 
 def _delayed(
-    place: Path, kernel: tir.Kernel, arrays: Mapping[str, np.ndarray], device: Device, count: int
+    place: Path, kernel: tir.Kernel, arrays: Mapping[str, Any], device: Device, count: int
 ) -> Iterator[DelayRun]:
     import numpy as np
 

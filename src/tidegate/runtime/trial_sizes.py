@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidegate.errors import UnknownConstant
 from tidegate.ir import tir
+from tidegate.ir.dtypes import I32
 from tidegate.ir.expr import Bin, Expr, Int, evaluate, symbols
-
-if TYPE_CHECKING:
-    import numpy as np
 
 TRIPS = 4
 """Trips of a loop over tiles, the last tile ragged: enough for a ring to come round."""
@@ -59,15 +57,23 @@ def _tiles(e: Expr, name: str) -> Iterator[int]:
     yield from _tiles(e.b, name)
 
 
-def trial_arrays(kernel: tir.Kernel, sizes: Mapping[str, int], seed: int = 0) -> dict[str, np.ndarray]:
-    """Random arrays, and where nothing is read such in which what nobody writes shows."""
+MOST = 64
+"""Trial integers are below it, and not beyond the largest size by more than a tile."""
+
+
+def trial_arrays(kernel: tir.Kernel, sizes: Mapping[str, int], seed: int = 0) -> dict[str, Any]:
+    """The arguments by name: random arrays, small integers where instructions read some, numbers for scalars, and where
+    nothing is read arrays in which what nobody writes shows."""
     import numpy as np
 
     from tidegate.ops.samples import sample, unwritten
 
     rng = np.random.default_rng(seed)
-    arrays = {}
+    most = max([4, *(min(s, MOST) for s in sizes.values())])
+    counts = {s.src.tensor for s in tir.walk(kernel.body) if isinstance(s, tir.LdScalar)}
+    arrays: dict[str, Any] = {}
     for param in kernel.params:
         shape = tuple(evaluate(e, sizes) for e in param.shape)
-        arrays[str(param.name)] = sample(rng, shape, param.dtype) if param.input else unwritten(shape, param.dtype)
-    return arrays
+        values = sample(rng, shape, param.dtype) if param.input else unwritten(shape, param.dtype)
+        arrays[str(param.name)] = rng.integers(0, most, shape).astype("i4") if param.name in counts else values
+    return arrays | {str(s.name): TRIPS if s.dtype == I32 else 1.5 for s in kernel.arguments}

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.errors import NoDriver
 from tidegate.ir.dtypes import DTYPES
+from tidegate.ops.arguments import split
 from tidegate.ops.plain import bind_sizes
 from tidegate.runtime import device as devices
-from tidegate.runtime.arguments import check_strides
+from tidegate.runtime.arguments import bits, check_strides
 from tidegate.runtime.arrays import HOST, Described, describe_all
 from tidegate.runtime.call import POINTER_ALIGN, Call, caller, remember
 from tidegate.runtime.compiled import Compiled, compile_program
@@ -28,7 +29,8 @@ _compiling = threading.Lock()
 
 
 def caller_of(kernel: Kernel) -> Call:
-    """A function that launches ``kernel`` on arrays, on their device, with constants, ``warps`` and ``plan``."""
+    """A function that launches ``kernel`` on arrays and numbers, on the arrays' device, with constants, ``warps`` and
+    ``plan``."""
 
     def describe(arrays: Sequence[Any]) -> list[Described]:
         return describe_all(kernel.name, [name for name, _, _ in kernel.signature.tensors], arrays)
@@ -36,7 +38,14 @@ def caller_of(kernel: Kernel) -> Call:
     def prepare(arrays: Sequence[Described], given: Mapping[str, Any]) -> Prepared:
         return compiled_for(kernel, arrays, given).loaded.prepare(arrays)
 
-    return caller(describe, prepare, kernel.captured if kernel.captured() else None)
+    launch = caller(describe, prepare, kernel.captured if kernel.captured() else None)
+
+    def with_numbers(arguments: Sequence[Any], given: Mapping[str, Any]) -> None:
+        arrays, numbers = split(kernel.name, order, scalars, arguments)
+        launch(arrays, given, [bits(scalars[name], value) for name, value in numbers.items()])
+
+    order, scalars = kernel.signature.order, kernel.scalars
+    return with_numbers if scalars else launch
 
 
 def compiled_for(kernel: Kernel, arrays: Sequence[Described], given: Mapping[str, Any]) -> Compiled:

@@ -10,10 +10,12 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from itertools import product
+from typing import Any
 
 import numpy as np
 
 from tidegate.ir import tir
+from tidegate.ir.dtypes import I32
 from tidegate.ir.expr import evaluate
 from tidegate.simulate.access import cell_bytes
 from tidegate.simulate.arguments import bind
@@ -30,7 +32,7 @@ __all__ = ["MAX_REPORTS", "Completion", "PoisonReport", "ScriptStep", "Simulatio
 
 def simulate(
     kernel: tir.Kernel,
-    arrays: Mapping[str, np.ndarray],
+    arrays: Mapping[str, Any],
     *,
     completion: Completion = "late",
     seed: int = 0,
@@ -39,9 +41,9 @@ def simulate(
     """Runs ``kernel`` on ``arrays`` (by parameter name) and returns new output arrays with the faults met on the way.
 
     Sizes come from the shapes of the arrays; outputs may be left out when other arrays tell their shape. bf16 arrays
-    have the NumPy dtype ml_dtypes.bfloat16. ``completion`` says when asynchronous copies land and stores become
-    visible, and when asynchronous reads happen: as 'late' as the rules allow, as 'early' as possible, or at 'random'
-    moments. ``seed`` selects the
+    have the NumPy dtype ml_dtypes.bfloat16; scalar arguments are numbers. ``completion`` says when asynchronous copies
+    land and stores become visible, and when asynchronous reads happen: as 'late' as the rules allow, as 'early' as
+    possible, or at 'random' moments. ``seed`` selects the
     interleaving of CTAs, warps and lanes; equal arguments give equal results.
 
     ``script`` makes every CTA begin with a given interleaving, such as the witness of a check: a list of pairs (who,
@@ -58,22 +60,29 @@ def simulate(
     if completion not in ("early", "late", "random"):
         raise ValueError(f"completion={completion!r} is not 'early', 'late' or 'random'")
     resolve(kernel)
-    sizes, inputs = bind(kernel, arrays)
+    sizes, inputs, numbers = bind(kernel, arrays)
     reports = Reports()
+
+    def element(tensor: str, place: tuple[int, ...]) -> int:
+        array = inputs.get(tensor)
+        inside = array is not None and all(0 <= p < n for p, n in zip(place, array.shape, strict=True))
+        return int(array[place]) if inside and array is not None else 0
+
     extents = [range(evaluate(axis.extent, sizes)) for axis in kernel.grid]
     indices = list(enumerate(product(*extents)))
     random.Random(seed).shuffle(indices)
     with np.errstate(all="ignore"):
         tensors = Tensors(kernel, inputs, sizes, cell_bytes(kernel), reports)
         program = Program(kernel, tensors.shapes)
+        integers: dict[str, int] = {s.name: int(numbers[s.name]) for s in kernel.arguments if s.dtype == I32}
         for cta, index in indices:
             reports.cta = cta
             rng = random.Random(f"{seed} {cta}")
             axes: dict[str, int] = dict(zip((a.name for a in kernel.grid), index, strict=True))
-            groups, steps = expand(kernel, {**sizes, **axes})
+            groups, steps = expand(kernel, {**sizes, **integers, **axes}, numbers, element)
             clocks = Clocks(kernel.warps, sum(b.stages for b in kernel.barriers))
             tensors.begin(cta, clocks, steps)
             memory = SharedMemory(kernel.smem, program.cell, completion, rng, reports, steps, clocks, program.strict)
             Scheduler(Cta(program, tensors, memory, clocks, reports), groups, rng, script or ()).run()
-        outputs = tensors.outputs()
+        outputs = tensors.outputs({p.name: np.asarray(arrays[p.name]) for p in kernel.params if p.name in arrays})
     return Simulation(outputs, reports.first(), completion, seed, reports.distinct)

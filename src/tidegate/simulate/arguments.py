@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any, NoReturn
 
 import numpy as np
 
 from tidegate.errors import WrongArrays
 from tidegate.ir import tir
+from tidegate.ir.dtypes import number
 from tidegate.ir.expr import Sym, evaluate, symbols
 
 
-def bind(kernel: tir.Kernel, arrays: Mapping[str, np.ndarray]) -> tuple[dict[str, int], dict[str, np.ndarray]]:
-    """The sizes of the kernel, and its input arrays, contiguous.
+def bind(
+    kernel: tir.Kernel, arrays: Mapping[str, Any]
+) -> tuple[dict[str, int], dict[str, np.ndarray], dict[str, float]]:
+    """The sizes of the kernel, its input arrays, contiguous, and its scalar arguments.
 
     Every tensor that is read must be given. One that is only written may be given, or left out when other arrays tell
     its shape; of a given one only shape and dtype count. Raises WrongArrays.
     """
-    known = {p.name for p in kernel.params}
+    known = {p.name for p in kernel.params} | {s.name for s in kernel.arguments}
     if extra := sorted(set(arrays) - known):
         _refuse(f"{extra[0]!r} is no parameter of {kernel.name}", f"the parameters are {', '.join(sorted(known))}")
     given: dict[str, np.ndarray] = {p.name: np.asarray(arrays[p.name]) for p in kernel.params if p.name in arrays}
@@ -26,14 +30,22 @@ def bind(kernel: tir.Kernel, arrays: Mapping[str, np.ndarray]) -> tuple[dict[str
     sizes = _sizes(kernel, given)
     for param in kernel.params:
         _check_shape(param, given.get(param.name), sizes)
-    return sizes, {p.name: np.ascontiguousarray(given[p.name]) for p in kernel.params if p.input}
+    inputs: dict[str, np.ndarray] = {p.name: np.ascontiguousarray(given[p.name]) for p in kernel.params if p.input}
+    return sizes, inputs, {s.name: _number(s, arrays.get(s.name)) for s in kernel.arguments}
+
+
+def _number(scalar: tir.Scalar, value: Any) -> float:
+    found = number(scalar.dtype, value)
+    if found is None:
+        _refuse(f"{scalar.name} is {scalar.dtype}, {value!r} is given", f"give {scalar.name} as a number of that type")
+    return found
 
 
 def shape_of(param: tir.Param, sizes: Mapping[str, int]) -> tuple[int, ...]:
     return tuple(evaluate(e, sizes) for e in param.shape)
 
 
-def _refuse(what: str, advice: str) -> None:
+def _refuse(what: str, advice: str) -> NoReturn:
     raise WrongArrays(what=what, advice=advice)
 
 

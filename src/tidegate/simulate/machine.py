@@ -43,7 +43,7 @@ from tidegate.simulate.engines import Engines
 from tidegate.simulate.memory import SharedMemory
 from tidegate.simulate.report import Reports, statement
 from tidegate.simulate.tensors import Tensors
-from tidegate.simulate.trace import Step, shared_operand, window_operand
+from tidegate.simulate.trace import Step, masked, shared_operand, window_operand
 
 T = TypeVar("T")
 
@@ -314,6 +314,20 @@ class Cta:
         along = coordinates(layout)[0][threads - first_thread(layout, step.warps)]
         self._define(stmt.dst, stmt, threads, step.origin[0] + along)
 
+    def splat(self, step: Step, stmt: tir.Splat, threads: np.ndarray) -> None:
+        value = step.origin[0]
+        if self._values[stmt.dst].dtype == np.int32:
+            value = (value + 2**31) % 2**32 - 2**31
+        self._define(stmt.dst, stmt, self.program.holders(stmt.dst, step).of(threads), value)
+
+    def ld_scalar(self, step: Step, stmt: tir.LdScalar, threads: np.ndarray) -> None:
+        """Its value was read beforehand."""
+        shape, element = self.tensors.shapes[stmt.src.tensor], step.origin
+        if not masked(stmt.src, step) and not all(0 <= o < n for o, n in zip(element, shape, strict=True)):
+            place = ", ".join(map(str, element))
+            detail = f"element [{place}], the shape is {shape}"
+            self.reports.add("out of bounds", stmt, thread=int(threads[0]), buffer=stmt.src.tensor, detail=detail)
+
     def map(self, step: Step, stmt: tir.Map, threads: np.ndarray) -> None:
         if stmt.op not in OPERATIONS or OPERATIONS[stmt.op].arity != len(stmt.args):
             raise NotExecutable(
@@ -390,6 +404,8 @@ EXECUTE: dict[type, Callable[..., None]] = {
     tir.Fill: Cta.fill,
     tir.Map: Cta.map,
     tir.Positions: Cta.positions,
+    tir.Splat: Cta.splat,
+    tir.LdScalar: Cta.ld_scalar,
     tir.Cast: Cta.cast,
     tir.Move: Cta.move,
     tir.Slice: Cta.move,

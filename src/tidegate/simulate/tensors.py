@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
 from tidegate.ir import tir
+from tidegate.ir.expr import symbols
+from tidegate.ir.spec import expressions
 from tidegate.simulate.access import CELL_TYPES, GlobalAccess, Place, locate, strides_of
 from tidegate.simulate.arguments import shape_of
 from tidegate.simulate.clocks import Clocks
@@ -39,6 +41,7 @@ class Tensors:
         self._reports = reports
         self._params: dict[str, tir.Param] = {p.name: p for p in kernel.params}
         self.shapes: dict[str, tuple[int, ...]] = {p.name: shape_of(p, sizes) for p in kernel.params}
+        self._partial = frozenset(_partial(kernel.body, frozenset(s.name for s in kernel.scalars), False))
         self._cells: dict[str, np.ndarray] = {}
         self._writer: dict[str, np.ndarray] = {}
         self._orders: dict[str, Order] = {}
@@ -128,17 +131,21 @@ class Tensors:
             self._cells[name][at] = kept
         self._writer[name][at] = self._reports.cta
 
-    def outputs(self) -> dict[str, np.ndarray]:
-        """The output arrays; reports elements that nothing wrote."""
+    def outputs(self, given: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The output arrays; reports elements that nothing wrote, but where stores depend on what a run reads: they are
+        those of ``given``."""
         out = {}
         for name, writer in self._writer.items():
             shape, elements = self.shapes[name], self._elements[name]
             left = np.flatnonzero(writer[elements] == NOBODY)
-            if len(left) and not self._params[name].input:
+            incomplete = len(left) and not self._params[name].input
+            if incomplete and name not in self._partial:
                 first = tuple(int(i) for i in np.unravel_index(left[0], shape))
                 self._reports.never_written(name, len(left), first)
             cells = np.ascontiguousarray(self._cells[name][elements])
             out[name] = cells.reshape(-1).view(self._params[name].dtype.numpy).reshape(shape)
+            if incomplete and name in self._partial and name in given:
+                out[name].reshape(-1)[left] = given[name].reshape(-1)[left]
         return out
 
     def _valid(self, step: Step, access: GlobalAccess, place: Place, threads: np.ndarray) -> np.ndarray:
@@ -188,3 +195,13 @@ class Tensors:
             writer=other,
             detail=detail,
         )
+
+
+def _partial(body: tuple[tir.Stmt, ...], scalars: frozenset[str], inside: bool) -> Iterator[str]:
+    """The outputs of which conditions, or integers that a run reads, say what is written."""
+    for stmt in body:
+        decided = any(n in scalars for e in expressions(stmt) for n in symbols(e))
+        if isinstance(stmt, (tir.For, tir.If, tir.InRole)):
+            yield from _partial(stmt.body, scalars, inside or decided or isinstance(stmt, tir.If))
+        elif isinstance(stmt, (tir.StGlobal, tir.TmaStore)) and (inside or decided):
+            yield stmt.dst.tensor

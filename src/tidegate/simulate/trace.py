@@ -7,8 +7,9 @@ phases and origins.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from tidegate.errors import NotExecutable
 from tidegate.ir import tir
@@ -29,7 +30,7 @@ class Step:
     ``path`` is its place in the body (as in tidegate.ir.spec.Placed). ``warps`` are those of the group that executes
     it: a role, or the whole CTA. ``slot`` is the ring slot of its shared operand (of a, for wgmma; ``other`` that of
     b); ``bar`` that of its mbarrier, and ``phase`` the number of phases that a wait wants completed. ``origin`` and
-    ``bounds`` belong to its window. ``event`` counts all steps of the CTA from 1 on.
+    ``bounds`` belong to its window; a splat's ``origin`` is its value. ``event`` counts all steps of the CTA from 1 on.
     """
 
     stmt: tir.Instruction
@@ -68,6 +69,7 @@ def resolve(kernel: tir.Kernel) -> None:
         "param": {p.name for p in kernel.params},
         "layout": {name for name, _ in kernel.layouts},
         "role": {r.name for r in kernel.roles},
+        "scalar": {s.name for s in kernel.scalars},
     }
     for register in kernel.registers:
         if register.layout not in declared["layout"]:
@@ -80,8 +82,15 @@ def resolve(kernel: tir.Kernel) -> None:
                 raise NotExecutable(stmt=statement(stmt), what=f"{kind} {name!r} is none of {', '.join(WORDS[kind]())}")
 
 
-def expand(kernel: tir.Kernel, env: Mapping[str, int]) -> tuple[list[Group], list[Step]]:
-    """The groups of the CTA whose sizes and grid indices are ``env``, and all their steps in the order of events."""
+Element = Callable[[str, tuple[int, ...]], int]
+"""The element of an input, 0 outside."""
+
+
+def expand(
+    kernel: tir.Kernel, env: Mapping[str, int], numbers: Mapping[str, float], element: Element
+) -> tuple[list[Group], list[Step]]:
+    """The groups of the CTA whose sizes, integer arguments and grid indices are ``env``, and all their steps in the
+    order of events. ``numbers``: all scalar arguments. Inputs do not change, so integers may be read beforehand."""
     everyone = range(kernel.warps)
     members: dict[str, tuple[int, ...]] = {
         r.name: tuple(w for w in range(r.first, r.first + r.count) if w in everyone) for r in kernel.roles
@@ -93,7 +102,7 @@ def expand(kernel: tir.Kernel, env: Mapping[str, int]) -> tuple[list[Group], lis
     for role, warps in members.items():
         if warps:
             start = len(table)
-            table += _Expansion(kernel, env, role, start).steps()
+            table += _Expansion(kernel, env, numbers, element, role, start).steps()
             groups.append(Group(role, warps, tuple(table[start:])))
     return groups, table
 
@@ -110,14 +119,31 @@ def shared_operand(stmt: tir.Stmt) -> tir.Slot | None:
 def window_operand(stmt: tir.Stmt) -> tir.Window | None:
     if isinstance(stmt, (tir.StGlobal, tir.AtomicAdd, tir.TmaStore)):
         return stmt.dst
-    return stmt.src if isinstance(stmt, (tir.CpAsync, tir.LdGlobal, tir.TmaLoad)) else None
+    return stmt.src if isinstance(stmt, (tir.CpAsync, tir.LdGlobal, tir.LdScalar, tir.TmaLoad)) else None
+
+
+def masked(window: tir.Window, step: Step) -> bool:
+    """Does the one element of a window lie outside its bounds?"""
+    return any(
+        bound is not None and (at >= bound or (at < 0 and axis in window.below))
+        for axis, (at, bound) in enumerate(zip(step.origin, step.bounds, strict=True))
+    )
 
 
 class _Expansion:
     """The walk of one group through the body: its own indices and cursors."""
 
-    def __init__(self, kernel: tir.Kernel, env: Mapping[str, int], role: str, start: int) -> None:
+    def __init__(
+        self,
+        kernel: tir.Kernel,
+        env: Mapping[str, int],
+        numbers: Mapping[str, float],
+        element: Element,
+        role: str,
+        start: int,
+    ) -> None:
         self._kernel, self._scope, self._role, self._event = kernel, dict(env), role, start
+        self._numbers, self._element = numbers, element
         self._uses: dict[str, int] = {c.name: 0 for c in kernel.cursors}
         self._depth: dict[str, int] = {c.name: c.depth for c in kernel.cursors}
         self._stages: dict[str, int] = {b.name: b.stages for b in kernel.buffers}
@@ -132,6 +158,9 @@ class _Expansion:
             else:
                 self._event += 1
                 out.append(self._step(stmt, path, warps))
+                if isinstance(stmt, tir.LdScalar):
+                    outside = masked(stmt.src, out[-1])
+                    self._scope[stmt.scalar] = 0 if outside else self._element(stmt.src.tensor, out[-1].origin)
         return out
 
     def _flatten(
@@ -162,10 +191,13 @@ class _Expansion:
         phase = 0
         if isinstance(stmt, tir.BarrierWait):
             phase = self._uses[stmt.cursor] // self._depth[stmt.cursor] + 1 - stmt.flip
-        origin: tuple[int, ...] = ()
+        origin: tuple[Any, ...] = ()
         bounds: tuple[int | None, ...] = ()
         if isinstance(stmt, tir.Positions):
             origin = (_evaluate(stmt.origin, self._scope, stmt),)
+        if isinstance(stmt, tir.Splat):
+            named = self._numbers.get(str(stmt.value))
+            origin = (_evaluate(stmt.value, self._scope, stmt) if named is None else named,)
         if window is not None:
             origin = tuple(_evaluate(e, self._scope, stmt) for e in window.origin)
             bounds = tuple(None if e is None else _evaluate(e, self._scope, stmt) for e in window.bounds)

@@ -1,0 +1,429 @@
+"""What a run knows of numbers that nobody gave: integers read from inputs, integer arguments, undecided conditions.
+
+An integer read from an input is a *word*: a function of its address, since inputs do not change. Its name is that
+address, an expression over sizes, indices and other words, so that two reads of one address are one unknown, also when
+a fill reads ahead what a later trip reads again. Facts say in which range a linear form lies; a condition that they do
+not decide splits the run, and each part notes what it took. When a loop goes on to its next trip, index i becomes i - 1
+in all that is known. Forgetting is always sound, and so is a wider range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import inf
+
+from tidegate.check.control import (
+    ANY,
+    Atom,
+    Env,
+    Extreme,
+    Formula,
+    Index,
+    Interval,
+    Linear,
+    Mod,
+    Opaque,
+    Place,
+    Quotient,
+    Reader,
+    Term,
+    Test,
+    exactly,
+    single,
+)
+from tidegate.ir import expr as ex
+from tidegate.ir import tir
+from tidegate.ir.text import print_stmt
+
+Outcome = tuple[bool, "Knowledge"]
+
+Form = int
+"""The number of a form without constant, its first coefficient positive."""
+
+Place3 = tuple[Form, int, int]
+"""form, sign and constant: the linear form sign * form + constant."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """An interval, without some of its numbers."""
+
+    within: Interval
+    but: frozenset[int] = frozenset()
+
+    def __and__(self, other: Range) -> Range:
+        low, high = max(self.within.low, other.within.low), min(self.within.high, other.within.high)
+        but = self.but | other.but
+        if not but:
+            return Range(Interval(low, high))
+        while low in but and low <= high:
+            low += 1
+        while high in but and low <= high:
+            high -= 1
+        return Range(Interval(low, high), frozenset(n for n in but if low < n < high))
+
+    def moved(self, sign: int, const: int) -> Range:
+        """sign * this + const."""
+        low, high = (self.within.low, self.within.high) if sign > 0 else (-self.within.high, -self.within.low)
+        return Range(Interval(low + const, high + const), frozenset(sign * n + const for n in self.but))
+
+    @property
+    def empty(self) -> bool:
+        return self.within.low > self.within.high
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """``values``: what the scalars that instructions set hold: a number, or the name of a word. ``facts``: forms with
+    the range in which each lies. Both are sorted."""
+
+    values: tuple[tuple[str, ex.Expr], ...] = ()
+    facts: tuple[tuple[Form, Range], ...] = ()
+
+    def holds(self, name: str, value: ex.Expr) -> Knowledge:
+        values = {**dict(self.values), name: value}
+        return replace(self, values=tuple(sorted(values.items(), key=lambda item: item[0])))
+
+    def fact(self, form: Form, at: Range) -> Knowledge:
+        known = {**dict(self.facts), form: at}
+        return replace(self, facts=tuple(sorted(known.items(), key=lambda item: item[0])))
+
+
+NOTHING = Knowledge()
+
+
+@dataclass(frozen=True)
+class Word:
+    """An element of an input; ``bounds`` are those of the window that reads it."""
+
+    tensor: str
+    address: tuple[ex.Expr, ...]
+    bounds: tuple[ex.Expr | None, ...]
+
+    @property
+    def name(self) -> str:
+        masks = "".join(f" < {b}" for b in self.bounds if b is not None)
+        return f"{self.tensor}[{', '.join(map(str, self.address))}{masks}]"
+
+
+class Forms:
+    """Linear forms by number: one table for all runs of a kernel, whose states are compared."""
+
+    def __init__(self) -> None:
+        self.all: list[Linear] = []
+        self._numbers: dict[Linear, Form] = {}
+
+    def number(self, key: Linear) -> Form:
+        if key not in self._numbers:
+            self._numbers[key] = len(self.all)
+            self.all.append(key)
+        return self._numbers[key]
+
+
+class Numbers:
+    """The words and forms of a kernel, and how knowledge of them grows. ``concrete`` gives the elements of inputs where
+    a run at given numbers is replayed: then nothing is unknown. ``limit``: conditions compare with smaller numbers."""
+
+    def __init__(
+        self,
+        kernel: tir.Kernel,
+        reader: Reader,
+        forms: Forms,
+        limit: int,
+        concrete: Callable[[str, tuple[int, ...]], int] | None,
+    ) -> None:
+        self.reader = reader
+        self.limit = limit
+        self.concrete = concrete
+        self.words: dict[str, Word] = {}
+        self.read: dict[tuple[str, tuple[int, ...]], int] = {}
+        """Elements that a concrete run has read."""
+        self.split = False
+        """Whether a condition was undecided."""
+        self._patterns = dict(_patterns(kernel.body, reader))
+        self._table, self._forms = forms, forms.all
+        self._memo: dict[tuple[object, ...], Place3] = {}
+        self._names: dict[Form, frozenset[str]] = {}
+        self._tests: dict[int, tuple[Test, Place3]] = {}
+
+    # ------------------------------------------------------------------------------------------ values
+
+    def expression(self, e: ex.Expr, known: Knowledge) -> ex.Expr:
+        """e with the scalars that instructions set replaced by what they hold."""
+        return ex.substitute(e, dict(known.values)) if known.values else e
+
+    def load(self, stmt: tir.LdScalar, known: Knowledge, env: Env) -> Knowledge:
+        """What is known after an integer was read."""
+        address = tuple(self.expression(e, known) for e in stmt.src.origin)
+        if self.concrete is not None:
+            return known.holds(stmt.scalar, ex.Int(self._element(stmt, address, env)))
+        return known.holds(stmt.scalar, self._named(Word(stmt.src.tensor, address, stmt.src.bounds)))
+
+    def _named(self, word: Word) -> ex.Expr:
+        """The word's name, with the address in a form that equal ones have."""
+        word = replace(word, address=tuple(expression(ordered(self.reader.linear(e))) for e in word.address))
+        name = word.name
+        self.words.setdefault(name, word)
+        return ex.Sym(name)
+
+    def _element(self, stmt: tir.LdScalar, address: tuple[ex.Expr, ...], env: Env) -> int:
+        assert self.concrete is not None
+        place = tuple(env.bounds(self.reader.linear(e)).exact for e in address)
+        bounds = [None if b is None else env.bounds(self.reader.linear(b)).exact for b in stmt.src.bounds]
+        exact = tuple(p for p in place if p is not None)
+        if len(exact) < len(place):
+            raise ValueError(f"the address of {print_stmt(stmt)} has no single value")
+        below = (axis in stmt.src.below for axis in range(len(exact)))
+        masks = zip(exact, bounds, below, strict=True)
+        if any(b is not None and (p >= b or (also and p < 0)) for p, b, also in masks):
+            return 0
+        return self.read.setdefault((stmt.src.tensor, exact), self.concrete(stmt.src.tensor, exact))
+
+    # ------------------------------------------------------------------------------------------ forms
+
+    def form(self, linear: Linear) -> Place3:
+        """The number of a linear form, with sign and constant; forms that differ in these alone have one number."""
+        terms = ordered(linear).terms
+        sign = -1 if terms and terms[0][1] < 0 else 1
+        key = Linear(0, tuple((t, sign * c) for t, c in terms))
+        return self._table.number(key), sign, linear.const
+
+    def _here(self, form: Form, exact: tuple[tuple[str, int], ...]) -> Place3:
+        """The form with the indices that have one value replaced by it, in addresses too."""
+        memo = (form, exact)
+        if memo not in self._memo:
+            self._memo[memo] = self.form(self._replaced(form, {n: ex.Int(v) for n, v in exact}))
+        return self._memo[memo]
+
+    def _next(self, form: Form, index: str) -> Place3:
+        """The form, said with the index of the next trip."""
+        memo = (form, index)
+        if memo not in self._memo:
+            self._memo[memo] = self.form(self._replaced(form, {index: ex.binary("-", ex.Sym(index), 1)}))
+        return self._memo[memo]
+
+    def _replaced(self, form: Form, names: Mapping[str, ex.Expr]) -> Linear:
+        return self.reader.linear(self.replaced(expression(self._forms[form]), names))
+
+    def replaced(self, e: ex.Expr, names: Mapping[str, ex.Expr]) -> ex.Expr:
+        """The expression with names replaced, in addresses of words too."""
+        known = dict(names)
+        for name in ex.symbols(e):
+            if name in self.words:
+                word = self.words[name]
+                moved = tuple(self.replaced(part, names) for part in word.address)
+                known[name] = self._named(replace(word, address=moved))
+        return ex.substitute(e, known)
+
+    def _of(self, form: Form) -> frozenset[str]:
+        """The names in a form."""
+        if form not in self._names:
+            self._names[form] = frozenset(ex.symbols(expression(self._forms[form])))
+        return self._names[form]
+
+    def foreign(self, linear: Linear, env: Env) -> bool:
+        """Does a form depend on more than sizes and the indices around?"""
+        return not self._of(self.form(linear)[0]) <= {*env.places, *self.reader.multiples}
+
+    # ------------------------------------------------------------------------------------------ ranges
+
+    def interval(self, linear: Linear, known: Knowledge, env: Env) -> Interval:
+        """The bounds of a form, by the environment and by facts of it."""
+        if not known.facts:
+            return env.bounds(linear)
+        form, sign, const = self.form(linear)
+        return self._range(form, known, env).moved(sign, const).within
+
+    def _range(self, form: Form, known: Knowledge, env: Env) -> Range:
+        found = Range(self._bounds(form, known, env))
+        if found.within.exact is not None or not known.facts:
+            return found
+        exact = tuple((n, p.value.exact) for n, p in env.places.items() if p.value.exact is not None)
+        mine, sign, const = self._here(form, exact)
+        for fact, at in known.facts:
+            theirs, turn, shift = self._here(fact, exact)
+            if mine == theirs and self._forms[mine].terms:
+                found = found & at.moved(turn, -shift * turn).moved(sign, const)
+        return found
+
+    def _bounds(self, form: Form, known: Knowledge, env: Env) -> Interval:
+        """Bounds by the environment, and by numbers of which alone something is known."""
+        alone = {}
+        for fact, at in known.facts:
+            terms = self._forms[fact].terms
+            if len(terms) == 1 and terms[0][1] == 1 and isinstance(terms[0][0], Index):
+                name = terms[0][0].name
+                if name in self._of(form) and name not in env.places:
+                    alone[name] = at.within
+        memo = (form, *alone.items())
+        if memo not in env.memo:
+            wider = env
+            for name, within in alone.items():
+                wider = wider.at(name, Place(within, ANY, None, Linear(0)))
+            env.memo[memo] = wider.bounds(self._forms[form])
+        return env.memo[memo]
+
+    # ------------------------------------------------------------------------------------------ conditions
+
+    def outcomes(self, formula: Formula, known: Knowledge, env: Env) -> list[Outcome]:
+        """The truth of a condition; both, with what each takes, where it is not decided."""
+        if isinstance(formula, Test):
+            return self._test(formula, known, env)
+        stop = formula.op == "||"
+        found: list[Outcome] = [(not stop, known)]
+        for part in formula.parts:
+            going = [k for truth, k in found if truth != stop]
+            found = [o for o in found if o[0] == stop]
+            for k in going:
+                found += self.outcomes(part, k, env)
+        return found
+
+    def _test(self, test: Test, known: Knowledge, env: Env) -> list[Outcome]:
+        if id(test) not in self._tests:
+            self._tests[id(test)] = test, self.form(test.value)
+        form, sign, const = self._tests[id(test)][1]
+        at = self._range(form, known, env)
+        sides = [(truth, part.moved(1, -const).moved(sign, 0)) for truth, part in _parts(test.op)]
+        found = [(truth, part, here) for truth, part in sides if not (here := at & part).empty]
+        if len(found) > 1:
+            self.split = True
+            return [(truth, known.fact(form, self._clamped(here))) for truth, _, here in found]
+        if sum(isinstance(term, Index) for term, _ in self._forms[form].terms) < 2:
+            return [(truth, known) for truth, _, _ in found]
+        # What is clear for the first trips may not be for the others: it is noted too.
+        before = dict(known.facts).get(form, Range(ANY))
+        return [(truth, known.fact(form, self._clamped(part & before))) for truth, part, _ in found]
+
+    def _clamped(self, at: Range) -> Range:
+        """A wider range, of which there are only so many."""
+        low = -inf if at.within.low < -self.limit else min(at.within.low, self.limit)
+        high = inf if at.within.high > self.limit else max(at.within.high, -self.limit)
+        return Range(Interval(low, high), frozenset(n for n in at.but if abs(n) <= self.limit))
+
+    def taken(self, linear: Linear, at: Interval, known: Knowledge, env: Env) -> Knowledge:
+        """With the fact that a form lies in an interval, if not indices and sizes alone say that."""
+        if not self.foreign(linear, env):
+            return known
+        form, sign, const = self.form(linear)
+        return known.fact(form, self._clamped(Range(at).moved(1, -const).moved(sign, 0)))
+
+    # ------------------------------------------------------------------------------------------ trips
+
+    def next(self, loop: tir.For, known: Knowledge, env: Env) -> Knowledge:
+        """At the end of a trip: index i is now i - 1."""
+        if not known.values and not known.facts:
+            return known
+        names: dict[str, ex.Expr] = {loop.index: ex.binary("-", ex.Sym(loop.index), 1)}
+        facts: dict[Form, Range] = {}
+        for fact, at in known.facts:
+            if self._grows(fact, loop.index):
+                continue
+            form, sign, const = self._next(fact, loop.index)
+            facts[form] = facts.get(form, Range(ANY)) & self._clamped(at.moved(sign, -const * sign))
+        values = tuple((n, self.replaced(v, names)) for n, v in known.values)
+        at_index = env.places[loop.index].value.exact if loop.index in env.places else None
+        moved = Knowledge(values, tuple(sorted(facts.items(), key=lambda item: item[0])))
+        return self._kept(moved, lambda word: self._asked(word, loop, at_index))
+
+    def _grows(self, form: Form, index: str) -> bool:
+        """Would saying the form with the next index go on for ever? (An index within a term that is not linear.)"""
+        terms = self._forms[form].terms
+        return any(isinstance(t, (Opaque, Extreme)) and index in set(ex.symbols(_term(t))) for t, _ in terms)
+
+    def left(self, loop: tir.For, known: Knowledge) -> Knowledge:
+        """Behind a loop: nothing names its index any more."""
+        inside = tuple((f, at) for f, at in known.facts if loop.index not in self._of(f))
+        keep: Callable[[Word], bool] = lambda word: all(loop.index not in set(ex.symbols(e)) for e in word.address)  # noqa: E731
+        return self._kept(replace(known, facts=inside), keep)
+
+    def _kept(self, known: Knowledge, keep: Callable[[Word], bool]) -> Knowledge:
+        """Without the words that no longer matter; a scalar that holds one now holds some number."""
+
+        def lives(names: frozenset[str]) -> bool:
+            return all(keep(word) for word in self._words_of(names))
+
+        values = tuple((n, v if lives(frozenset(ex.symbols(v))) else ex.Sym(f"?{n}")) for n, v in known.values)
+        lost = {f"?{n}" for (n, v), (_, before) in zip(values, known.values, strict=True) if v != before}
+        facts = tuple((f, at) for f, at in known.facts if not lost & self._of(f) and lives(self._of(f)))
+        return Knowledge(values, facts)
+
+    def _words_of(self, names: frozenset[str]) -> Iterator[Word]:
+        """The words among names, and those in their addresses."""
+        for name in names:
+            if name in self.words:
+                word = self.words[name]
+                yield word
+                for part in word.address:
+                    yield from self._words_of(frozenset(ex.symbols(part)))
+
+    def _asked(self, word: Word, loop: tir.For, at: int | None) -> bool:
+        """Can a trip of the loop after ``at`` read this word again? Its index only rises."""
+        patterns = self._patterns.get((loop.index, word.tensor), [])
+        moves = any(loop.index in set(ex.symbols(e)) for e in word.address)
+        for axis, c, least in patterns:
+            form = self.reader.linear(word.address[axis])
+            mine = form.coefficient(Index(loop.index))
+            soonest = least + c * (at + 1) if at is not None and not moves else least
+            if (mine == c or (not moves and at is not None)) and form.const >= soonest:
+                return True
+        return not patterns and not moves
+
+
+_HOLDS, _ZERO, _OTHER = Range(Interval(0, inf)), Range(exactly(0)), Range(ANY, frozenset({0}))
+_FAILS = Range(Interval(-inf, -1))
+
+
+def _parts(op: str) -> tuple[tuple[bool, Range], tuple[bool, Range]]:
+    """The values for which a test of them holds, and those for which it does not."""
+    if op == ">=":
+        return (True, _HOLDS), (False, _FAILS)
+    return (op == "==", _ZERO), (op != "==", _OTHER)
+
+
+def ordered(form: Linear) -> Linear:
+    if len(form.terms) < 2:
+        return form
+    return Linear(form.const, tuple(sorted(form.terms, key=lambda term: str(single(term[0])))))
+
+
+def expression(form: Linear) -> ex.Expr:
+    """The form as an expression, which reads as the same form."""
+    total: ex.Expr = ex.Int(0)
+    for term, c in form.terms:
+        part = _term(term)
+        total = ex.add(total, ex.mul(part, c)) if c > 0 else ex.binary("-", total, ex.mul(part, -c))
+    return ex.add(total, form.const)
+
+
+def _term(term: Term) -> ex.Expr:
+    match term:
+        case Index(name):
+            return ex.Sym(name)
+        case Atom(value) | Opaque(value):
+            return value
+        case Extreme(op, a, b):
+            return ex.binary(op, expression(a), expression(b))
+        case Mod(value, modulus):
+            return ex.binary("%", expression(value), modulus)
+        case Quotient(value, divisor):
+            return ex.binary("/", expression(value), divisor)
+
+
+def _patterns(
+    body: tuple[tir.Stmt, ...], reader: Reader
+) -> Iterator[tuple[tuple[str, str], list[tuple[int, int, int]]]]:
+    """Per loop index and tensor: the axes along which the loop's reads move with the index, how fast, and the least
+    constant in their addresses there."""
+    for loop in (s for s in tir.walk(body) if isinstance(s, tir.For)):
+        found: dict[str, dict[tuple[int, int], int]] = {}
+        for stmt in tir.walk(loop.body):
+            if isinstance(stmt, tir.LdScalar):
+                for axis, origin in enumerate(stmt.src.origin):
+                    form = reader.linear(origin)
+                    c = form.coefficient(Index(loop.index))
+                    if c > 0:
+                        table = found.setdefault(stmt.src.tensor, {})
+                        table[axis, c] = min(table.get((axis, c), form.const), form.const)
+        for tensor, table in found.items():
+            yield (loop.index, tensor), [(axis, c, least) for (axis, c), least in table.items()]
