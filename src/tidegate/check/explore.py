@@ -287,7 +287,7 @@ class Explorer:
     def _looked_at(self, parts: tuple[Part, ...]) -> tuple[frozenset[Atom], ...]:
         """Per part of a block the sizes on which the control of later ones depends."""
         if parts not in self._later:
-            found = [frozenset[Atom]()]
+            found = [frozenset[Atom]()] if parts else []
             for part in reversed(parts[1:]):
                 found.append(found[-1] | self._sizes(part))
             self._later[parts] = tuple(reversed(found))

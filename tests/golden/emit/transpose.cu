@@ -8,11 +8,6 @@ using f32 = float;
 using f16 = u16;   // the bits; arithmetic is done in f32
 using bf16 = u16;  // the bits; arithmetic is done in f32
 
-using i8 = signed char;
-using i32 = int;
-using f8e4m3 = unsigned char;  // the bits; arithmetic is done in f32
-using f8e5m2 = unsigned char;  // the bits; arithmetic is done in f32
-
 // A shared-memory address as the PTX instructions take it.
 __device__ __forceinline__ u32 shared_address(const void* p) { return static_cast<u32>(__cvta_generic_to_shared(p)); }
 
