@@ -11,7 +11,6 @@ using f16 = u16;   // the bits; arithmetic is done in f32
 using bf16 = u16;  // the bits; arithmetic is done in f32
 
 using i8 = signed char;
-using i32 = int;
 using f8e4m3 = unsigned char;  // the bits; arithmetic is done in f32
 using f8e5m2 = unsigned char;  // the bits; arithmetic is done in f32
 
