@@ -359,21 +359,27 @@ class _Machine:
         self.rounded(op.result, result, error)
 
     def rounded(self, result: hir.Value, data: np.ndarray, error: np.ndarray | None) -> None:
-        """Converts into the result's dtype. Conversions of floats are monotone: what lies within the error comes to lie
-        between the converted ends, so most errors far below the dtype's precision vanish."""
-        dtype = result.dtype
-        value = convert(data, dtype)
-        if error is not None and dtype != F32:
-            wide, nearest = data.astype(np.float64), value.astype(np.float64)
-            with np.errstate(over="ignore", invalid="ignore"):
-                low, high = (convert(wide + e, dtype).astype(np.float64) for e in (-error, error))
-                found = np.where(low == high, 0.0, np.maximum(high - nearest, nearest - low))
-                if dtype.kind == "mask":  # not monotone at 0
-                    found = np.where((error > 0) & (np.abs(wide) <= error), 1.0, 0.0)
-                elif data.dtype.kind == "i" and data.dtype.itemsize > dtype.size:  # modulo 2**bits: no order at all
-                    found = np.where(error > 0, 2.0 ** (8 * dtype.size), 0.0)
-            error = found
-        self.set(result, value, error)
+        """Converts into the result's dtype."""
+        value = convert(data, result.dtype)
+        self.set(result, value, None if error is None else converted_error(data, error, value, result.dtype))
+
+
+def converted_error(data: np.ndarray, error: np.ndarray, value: np.ndarray, dtype: DType) -> np.ndarray:
+    """The error of ``value``, which is ``data`` converted. Conversions of floats are monotone: what lies within the
+    error comes to lie between the converted ends, so most errors far below the dtype's precision vanish."""
+    wide = data.astype(np.float64)
+    if dtype.kind == "mask":  # not monotone at 0
+        return np.where((error > 0) & (np.abs(wide) <= error), 1.0, 0.0)
+    if dtype.integer and data.dtype.kind == "i":  # modulo 2**bits: no order at all where bits are dropped
+        most = 2.0 ** (8 * dtype.size)
+        kept = data.dtype.itemsize <= dtype.size
+        return np.minimum(error, most) if kept else np.where(error > 0, most, 0.0)
+    if dtype == F32 and data.dtype == np.float32:
+        return error
+    with np.errstate(over="ignore", invalid="ignore"):
+        nearest = value.astype(np.float64)
+        low, high = (convert(wide + e, dtype).astype(np.float64) for e in (-error, error))
+        return np.where(low == high, 0.0, np.maximum(high - nearest, nearest - low))
 
 
 def wrapped(exact: np.ndarray, error: np.ndarray, dtype: np.dtype) -> np.ndarray:
