@@ -8,6 +8,7 @@ sign on the whole interval; what stays undecided raises :class:`Undecided`, neve
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -18,13 +19,18 @@ from tidegate.ir import expr as ex
 Bound = float  # an int, or +-inf
 
 
+FARTHEST = 16
+"""Conditions on an index are decided from 2**15 on, or by its distance to the loop's end."""
+
+
 class Undecided(Exception):
     """A bound or a condition has no single value in the environment; the text names it. ``atoms``: of what more would
-    have to be known."""
+    have to be known; ``tests``: those that are not decided."""
 
-    def __init__(self, text: str, atoms: tuple[Atom, ...] = ()) -> None:
+    def __init__(self, text: str, atoms: tuple[Atom, ...] = (), tests: tuple[Test, ...] = ()) -> None:
         super().__init__(text)
         self.atoms = atoms
+        self.tests = tests
 
 
 @dataclass(frozen=True)
@@ -284,15 +290,13 @@ def atoms(form: Linear) -> Iterator[Atom | Index]:
 
 
 def reach(form: Linear, distance: int) -> Iterator[tuple[Atom | Index, int]]:
-    """Per atom and index of a form how far it has to be told apart, so that the form is up to ``distance``: a quotient
-    goes on by one where its value goes on by the divisor."""
+    """Per atom and index of a form how far it has to be told apart, so that the form is up to ``distance``. An index in
+    a quotient is told apart where it turns out to matter."""
     for term, c in form.terms:
         if isinstance(term, Index):
             yield term, -(-distance // abs(c))
         elif isinstance(term, Quotient):
-            for inner, d in term.value.terms:
-                assert isinstance(inner, (Atom, Index))
-                yield inner, -(-(distance + 1) * term.divisor // abs(d))
+            yield from ((inner, 0 if isinstance(inner, Index) else distance) for inner in atoms(term.value))
         elif isinstance(term, Extreme):
             yield from reach(term.a, distance)
             yield from reach(term.b, distance)
@@ -480,10 +484,42 @@ class Env:
         if None in truths:
             known = ", ".join(f"{a.value} {x if x.exact is None else f'= {x}'}" for a, x in self.atoms.items())
             reason = f"the condition {text} is not decided{f' for {known}' if known else ''}"
-            raise Undecided(
-                reason, self.open(*(t.value for t, truth in zip(tests, truths, strict=True) if truth is None))
-            )
+            vague = tuple(t for t, truth in zip(tests, truths, strict=True) if truth is None)
+            raise Undecided(reason, self.open(*(t.value for t in vague)), vague)
         return True
+
+    def narrowed(self, test: Test) -> list[Env]:
+        """The environment in two parts, an index being smaller or larger, so that a test is decided in one of them or
+        soon; empty if no index decides it."""
+        for term in atoms(test.value):
+            if not isinstance(term, Index) or term.name not in self.places:
+                continue
+            name, place = term.name, self.places[term.name]
+            edge = self._edge(test, name, place)
+            if edge is not None:
+                parts = (Interval(place.value.low, edge - 1), Interval(edge, place.value.high))
+                return [self.at(name, p) for part in parts if (p := self._within(place, part)) is not None]
+        return []
+
+    def _edge(self, test: Test, name: str, place: Place) -> int | None:
+        """The value of an index from which on a test is decided, or else the middle of its values."""
+        low, high = place.value.low, place.value.high
+        if low in (high, -inf):
+            return None
+
+        def decided(more: int) -> bool:
+            return self.at(name, replace(place, value=Interval(low + more, high))).holds(test) is not None
+
+        far = next((2**n for n in range(FARTHEST) if low + 2**n <= high and decided(2**n)), None)
+        if far is not None:
+            return int(low) + bisect_left(range(far), True, key=decided)
+        return None if high == inf else int(low + high + 1) // 2
+
+    def _within(self, place: Place, value: Interval) -> Place | None:
+        """The place with fewer values; None when its residue excludes them."""
+        if value.exact is None or place.residue is None or value.exact % self.period == place.residue:
+            return replace(place, value=value)
+        return None
 
     def open(self, *forms: Linear) -> tuple[Atom, ...]:
         """The atoms with several values on which forms depend, by themselves and as the ends of loops."""

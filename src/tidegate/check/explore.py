@@ -74,7 +74,7 @@ class Explorer:
         self.steps = 0
         self.open = False  # whether the end of a loop was taken to be any number
         self._conditions: dict[Expr, list[control.Test]] = {}
-        self._later: dict[tuple[Part, ...], tuple[frozenset[Atom], ...]] = {}
+        self._later: dict[tuple[Part, ...], tuple[frozenset[Atom | Index], ...]] = {}
         self._survey()
 
     # ------------------------------------------------------------------------------------------ cases
@@ -257,24 +257,31 @@ class Explorer:
     def _block(self, body: tuple[tir.Stmt, ...], nodes: list[Node], env: Env) -> list[Node]:
         """Where a block leads. What a part of it needs to know of sizes is told apart from there on, while later parts
         look at these sizes too."""
-        flows: dict[tuple[tuple[Atom, Interval], ...], tuple[Known, list[Node]]] = {(): (env.atoms, nodes)}
+        flows: dict[tuple[object, ...], tuple[Env, list[Node]]] = {(): (env, nodes)}
         parts = self.automaton.parts(body)
         for part, later in zip(parts, self._looked_at(parts), strict=True):
             work, flows = list(flows.values()), {}
             while work:
-                known, nodes = work.pop()
+                here, nodes = work.pop()
                 try:
-                    nodes = self._part(part, nodes, replace(env, atoms=known))
+                    nodes = self._part(part, nodes, here)
                 except Undecided as stop:
-                    finer = self._split(known, stop.atoms)
+                    finer = self._finer(here, stop)
                     if not finer:
                         raise
                     work += [(more, nodes) for more in finer]
                     continue
-                kept = tuple((a, at) for a, at in known.items() if a in later and at != env.atoms[a])
-                before = flows[kept][1] if kept in flows else []
-                flows[kept] = ({**env.atoms, **dict(kept)}, distinct([*before, *nodes]))
+                sizes = tuple((a, at) for a, at in here.atoms.items() if a in later and at != env.atoms[a])
+                places = tuple((n, at) for n, at in here.places.items() if Index(n) in later and at != env.places[n])
+                before = flows[sizes, places][1] if (sizes, places) in flows else []
+                known = replace(env, atoms={**env.atoms, **dict(sizes)}, places={**env.places, **dict(places)})
+                flows[sizes, places] = (known, distinct([*before, *nodes]))
         return distinct([node for _, nodes in flows.values() for node in nodes])
+
+    def _finer(self, env: Env, stop: Undecided) -> list[Env]:
+        """The environment in parts, of which each knows more of what was not decided."""
+        known = self._split(env.atoms, stop.atoms)
+        return [replace(env, atoms=more) for more in known] or next(filter(None, map(env.narrowed, stop.tests)), [])
 
     def _part(self, part: Part, nodes: list[Node], env: Env) -> list[Node]:
         if isinstance(part, tir.For):
@@ -284,24 +291,28 @@ class Explorer:
             return self._block(part.body, nodes, env) if holds else nodes
         return distinct([self._straight(part, node, env) for node in nodes])
 
-    def _looked_at(self, parts: tuple[Part, ...]) -> tuple[frozenset[Atom], ...]:
-        """Per part of a block the sizes on which the control of later ones depends."""
+    def _looked_at(self, parts: tuple[Part, ...]) -> tuple[frozenset[Atom | Index], ...]:
+        """Per part of a block the sizes and indices on which the control of later ones depends."""
         if parts not in self._later:
+<<<<<<< HEAD
             found = [frozenset[Atom]()] if parts else []
+=======
+            found = [frozenset[Atom | Index]()] if parts else []
+>>>>>>> planner
             for part in reversed(parts[1:]):
                 found.append(found[-1] | self._sizes(part))
             self._later[parts] = tuple(reversed(found))
         return self._later[parts]
 
-    def _sizes(self, part: Part | tir.Stmt) -> frozenset[Atom]:
+    def _sizes(self, part: Part | tir.Stmt) -> frozenset[Atom | Index]:
         forms: list[Linear] = []
         if isinstance(part, tir.For):
             forms = [self.reader.linear(part.start), self.reader.linear(part.stop)]
         elif isinstance(part, tir.If):
             forms = [test.value for test in self._tests(part.condition)]
         inner = part.body if isinstance(part, (tir.For, tir.If)) else ()
-        mine = {a for form in forms for a in control.atoms(form) if isinstance(a, Atom)}
-        return frozenset(mine).union(*(self._sizes(stmt) for stmt in inner))
+        mine = frozenset(a for form in forms for a in control.atoms(form))
+        return mine.union(*(self._sizes(stmt) for stmt in inner))
 
     def _straight(self, part: Straight, node: Node, env: Env) -> Node:
         at: At = tuple((name, place.value.exact) for name, place in env.places.items())
