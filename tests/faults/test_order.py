@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from agreement import agree, changed, meetings, normal, unwritten
-from judging import kernel_of
+from language import kernel_of
 
 import tidegate as tg
 from tidegate import cuda
@@ -169,22 +169,20 @@ LATER = ((0, 2), (0, 3), (1, 3), (1, 4))
 ORDERS = [o for o in itertools.permutations(range(5)) if all(o.index(a) < o.index(b) for a, b in LATER)]
 
 
-class Text:
-    """What kernel_of needs of a program."""
-
-    def __init__(self, order: tuple[int, ...]) -> None:
-        self.text = (
-            "import tidegate as tg\nfrom tidegate import cuda\n\n@tg.kernel(warps=2)\n"
-            "def program(a: tg.Tensor['M', 'K', 'f16'], b: tg.Tensor['K', 32, 'f16'], c: tg.Out['M', 32, 'f32'],\n"
-            "            d: tg.Out[16, 'M', 'f16'], e: tg.Out['M', 32, 'f32']):\n"
-            "    for m in tg.grid(tg.tiles('M', 32)):\n"
-            "        acc = tg.zeros((32, 32))\n"
-            "        total = tg.zeros((16, 32), 'f16')\n"
-            "        rows = tg.zeros((32,))\n"
-            "        for k in tg.tiles('K', 16):\n"
-            + "".join(f"            {LINES[i]}\n" for i in order)
-            + "        c[m, :] = acc\n        d[:, m] = total\n        e[m, :] = acc * 0.0 + rows\n"
-        )
+def text(order: tuple[int, ...]) -> str:
+    """A kernel whose loop has the lines in that order."""
+    return (
+        "import tidegate as tg\nfrom tidegate import cuda\n\n@tg.kernel(warps=2)\n"
+        "def program(a: tg.Tensor['M', 'K', 'f16'], b: tg.Tensor['K', 32, 'f16'], c: tg.Out['M', 32, 'f32'],\n"
+        "            d: tg.Out[16, 'M', 'f16'], e: tg.Out['M', 32, 'f32']):\n"
+        "    for m in tg.grid(tg.tiles('M', 32)):\n"
+        "        acc = tg.zeros((32, 32))\n"
+        "        total = tg.zeros((16, 32), 'f16')\n"
+        "        rows = tg.zeros((32,))\n"
+        "        for k in tg.tiles('K', 16):\n"
+        + "".join(f"            {LINES[i]}\n" for i in order)
+        + "        c[m, :] = acc\n        d[:, m] = total\n        e[m, :] = acc * 0.0 + rows\n"
+    )
 
 
 @pytest.mark.parametrize("order", ORDERS[:: len(ORDERS) // 3], ids=str)
@@ -194,11 +192,11 @@ def test_4_line_order(order: tuple[int, ...]) -> None:
     Every order of the lines that keeps definitions before uses computes the same bits."""
     arrays = [normal(40, 52, dtype=np.float16), normal(52, 32, dtype=np.float16)]
     arrays += [unwritten(40, 32), unwritten(16, 40, dtype=np.float16), unwritten(40, 32)]
-    agree(kernel_of(Text(order)), *arrays, producers=["multistage"], multiples={"M": 8, "K": 4})  # type: ignore[arg-type]
+    agree(kernel_of(text(order)), *arrays, producers=["multistage"], multiples={"M": 8, "K": 4})
     results = []
     for lines in (tuple(range(5)), order):
         got = [a.copy() for a in arrays[:2]] + [np.full_like(a, 7) for a in arrays[2:]]
-        compiled = kernel_of(Text(lines)).compile(target="sm_80", multiples={"M": 8, "K": 4})  # type: ignore[arg-type]
+        compiled = kernel_of(text(lines)).compile(target="sm_80", multiples={"M": 8, "K": 4})
         assert compiled.simulate(*got, completion="random", seed=3).ok
         results.append(got[2:])
     assert all(np.array_equal(one, two) for one, two in zip(*results, strict=True))

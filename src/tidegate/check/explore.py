@@ -287,9 +287,11 @@ class Explorer:
     def _looked_at(self, parts: tuple[Part, ...]) -> tuple[frozenset[Atom], ...]:
         """Per part of a block the sizes on which the control of later ones depends."""
         if parts not in self._later:
-            found = [frozenset[Atom]()]
-            for part in reversed(parts[1:]):
-                found.append(found[-1] | self._sizes(part))
+            found: list[frozenset[Atom]] = []
+            later: frozenset[Atom] = frozenset()
+            for part in reversed(parts):
+                found.append(later)
+                later |= self._sizes(part)
             self._later[parts] = tuple(reversed(found))
         return self._later[parts]
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from judging import beyond_proof, difference, kernel_of
+from judging import beyond_proof, difference
+from language import kernel_of
 from strategies import Chooser
 
 from features.program import FEATURES, FeatureProgram
@@ -49,7 +50,7 @@ def judge(program: FeatureProgram, seed: int = 0, run: Callable[..., list[tuple[
     """Everything that must hold. ``run``: what to do with the compiled kernel, :func:`simulated` by default."""
     outcome = Judgement()
     try:
-        kernel = outcome.timed("front end", lambda: kernel_of(program))
+        kernel = outcome.timed("front end", lambda: kernel_of(program.text))
         compiled = outcome.timed("compile", lambda: kernel.compile(program.target, **program.options))
         outcome.timed("compile", lambda: compiled.kernel)
     except InternalError as error:
