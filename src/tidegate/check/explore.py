@@ -294,13 +294,11 @@ class Explorer:
     def _looked_at(self, parts: tuple[Part, ...]) -> tuple[frozenset[Atom | Index], ...]:
         """Per part of a block the sizes and indices on which the control of later ones depends."""
         if parts not in self._later:
-<<<<<<< HEAD
-            found = [frozenset[Atom]()] if parts else []
-=======
-            found = [frozenset[Atom | Index]()] if parts else []
->>>>>>> planner
-            for part in reversed(parts[1:]):
-                found.append(found[-1] | self._sizes(part))
+            found: list[frozenset[Atom | Index]] = []
+            later: frozenset[Atom | Index] = frozenset()
+            for part in reversed(parts):
+                found.append(later)
+                later |= self._sizes(part)
             self._later[parts] = tuple(reversed(found))
         return self._later[parts]
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import tidegate
-from features.judge import Judgement, copied, differences, expected, judge, seeded, simulated
+from features.judge import Judgement, differences, expected, judge, seeded, simulated
 from features.program import FeatureProgram
 from tidegate.runtime.device import available
 
@@ -99,7 +99,7 @@ def launched(
 ) -> list[tuple[str, str]]:
     """Faults of the kernel on the GPU, called twice: what differs between the calls is a race. Every other seed calls
     the kernel object, which compiles for what divides the sizes of the arrays."""
-    arguments, wanted, bounds = expected(program, kernel, compiled, seed)
+    wanted, bounds = expected(program, kernel, compiled, seed)
     call = compiled
     if seed % 2:
         how = {"warps": program.warps, "plan": program.producer, "share": program.share}
@@ -108,7 +108,7 @@ def launched(
         outcome.timed("cubin", lambda: compiled.cubin)
     found = []
     for limit in (COMPILE_SECONDS if seed % 2 else LIMIT_SECONDS, LIMIT_SECONDS):
-        got = copied(arguments)
+        got = program.arguments(seed)
         watchdog = threading.Timer(limit, os._exit, (HUNG,))
         watchdog.daemon = True
         watchdog.start()
