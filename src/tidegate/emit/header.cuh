@@ -4,13 +4,13 @@
 
 using u16 = unsigned short;
 using u32 = unsigned int;
-using i32 = int;
 using i64 = long long;
 using f32 = float;
 using f16 = u16;   // the bits; arithmetic is done in f32
 using bf16 = u16;  // the bits; arithmetic is done in f32
 
 using i8 = signed char;
+using i32 = int;
 using f8e4m3 = unsigned char;  // the bits; arithmetic is done in f32
 using f8e5m2 = unsigned char;  // the bits; arithmetic is done in f32
 
