@@ -368,7 +368,7 @@ class Env:
     ends: Mapping[Term, Interval] = field(default_factory=dict)
 
     def at(self, name: str, place: Place) -> Env:
-        return replace(self, places={**self.places, name: place})
+        return Env(self.atoms, {**self.places, name: place}, self.period, self.ends)
 
     def taking(self, form: Linear, value: Interval) -> Env:
         """The environment in which a form has one of these values, if it is a single term."""

@@ -106,7 +106,7 @@ def rounding_bound(
     A running error analysis: every value carries a bound on its error. A sum of n products in f32 is off by at most
     n * 2**-24 * sum |a||b| (Higham, "Accuracy and Stability of Numerical Algorithms", section 3.1) on each side; n
     atomic additions to one element likewise. Tensor cores that keep fewer bits of sums of 8-bit floats are off by as
-    much more. ``arrays`` holds what tg.InOut parameters begin with.
+    much more. Where sums overflow the bound is infinite. ``arrays`` holds what tg.InOut parameters begin with.
     """
     outputs = {
         t.name: arrays[t.name].copy() if t.input else np.zeros_like(arrays[t.name]) for t in program.tensors if t.output
@@ -114,8 +114,9 @@ def rounding_bound(
     named = {**arrays, **outputs}
     sizes = bind_sizes(program, [named[t.name] for t in program.tensors])
     machine = _Machine(program, named, sizes, bounds=True, target=target)
-    machine.run()
-    return machine.errors
+    with np.errstate(over="ignore", invalid="ignore"):
+        machine.run()
+    return {name: np.where(np.isnan(error), np.inf, error) for name, error in machine.errors.items()}
 
 
 WRAPPING = ("neg", "add", "sub", "mul")
@@ -338,7 +339,7 @@ class _Machine:
                 if op.result.dtype.floating:
                     error = error + row.ulps * unit(data)
                     # What differs before it is rounded may be rounded apart.
-                    error = np.where(error > 0, error + unit(np.abs(data) + error), 0.0)
+                    error = np.where(error == 0, 0.0, error + unit(np.abs(data) + error))
         self.rounded(op.result, data, error)
 
     def reduce(self, op: hir.Reduce) -> None:
