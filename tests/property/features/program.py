@@ -109,7 +109,9 @@ class FeatureProgram:
         """What compile takes beside the target."""
         multiples = {s.name: s.multiple for s in self.sizes if s.multiple is not None}
         how = {"warps": self.warps, "plan": self.producer, "share": self.share}
-        strided = tuple(p.name for p in self.parameters if p.strided)
+        sizes = {s.name: s.value for s in self.sizes}
+        last = {p.name: p.axes[-1] for p in self.parameters if p.strided}
+        strided = {n: math.gcd(sizes[a] if isinstance(a, str) else a, 16) for n, a in last.items()}
         return {**self.fixed, "multiples": multiples, **how, **({"strided": strided} if strided else {})}
 
     def arguments(self, seed: int | str, unwritten: int = 85) -> list[Any]:
@@ -266,7 +268,8 @@ class Writer:
         stages = self.choose.pick((1, 2, 3, 4)) if looped and (staged or self.choose.chance(40)) else 1
         ways = ["", "by=cuda.ld()"]
         if aligned >= 4:
-            ways += ["by=cuda.cp_async()", *(f"by=cuda.cp_async(bytes={b})" for b in (4, 8, 16) if aligned % b == 0)]
+            pieces = [b for b in (4, 8, 16) if aligned % b == 0 and b >= item]
+            ways += ["by=cuda.cp_async()", *(f"by=cuda.cp_async(bytes={b})" for b in pieces)]
         elif self.choose.chance(8):
             ways += ["by=cuda.cp_async()"]
         by = self.choose.pick(ways)
