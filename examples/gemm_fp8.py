@@ -9,7 +9,7 @@ from tidegate import cuda
 target = "sm_89"  # for the command line tool, where there is no GPU
 
 
-@tg.kernel(warps=4)
+@tg.kernel(warps=8)
 def gemm_fp8(
     a: tg.Tensor["M", "K", "f8e4m3"],
     b: tg.Tensor["N", "K", "f8e4m3"],

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from agreement import agree, changed, meetings, normal, unwritten
-from judging import kernel_of
+from language import kernel_of
 
 import tidegate as tg
 from tidegate import cuda
@@ -170,6 +170,7 @@ ORDERS = [o for o in itertools.permutations(range(5)) if all(o.index(a) < o.inde
 
 
 def text(order: tuple[int, ...]) -> str:
+    """A kernel whose loop has the lines in that order."""
     return (
         "import tidegate as tg\nfrom tidegate import cuda\n\n@tg.kernel(warps=2)\n"
         "def program(a: tg.Tensor['M', 'K', 'f16'], b: tg.Tensor['K', 32, 'f16'], c: tg.Out['M', 32, 'f32'],\n"

@@ -58,6 +58,9 @@ def cases() -> Iterator[Case]:
         yield narrow(kernel, 192, 160, 480, BM=96, BN=80, BK=96, STAGES=2)
         for trips in (1, 2, 3, 5):
             yield narrow(kernel, 136, 264, 64 * trips - 16, BK=64, STAGES=3)
+    for m, n, k in ((512, 1024, 768), (200, 136, 264), (64, 128, 0), (70, 0, 64), (64, 256, 32), (65, 264, 40)):
+        for stages in (1, 2, 3):
+            yield Case("gemm_relu_gemm", "gemm_relu_gemm", (("M", m), ("N", n), ("K", k)), (("STAGES", stages),))
     yield Case("row_stage", "row_stage", ())
     yield Case("row_stage", "row_stage", (), (("warps", 4),))
     for rows in (0, 1, 2, 5, 4000):

@@ -13,7 +13,7 @@ import numpy as np
 from language import kernel_of
 from strategies import RandomProgram
 
-from tidegate.check import Verdict, check
+from tidegate.check import check
 from tidegate.errors import PlanRejected, TidegateError
 from tidegate.ir import tir
 from tidegate.ir.spec import verify
@@ -128,15 +128,7 @@ def _legal(compiled: Compiled, outcome: Outcome) -> list[tuple[str, str]]:
     verdict = check(compiled.kernel)
     outcome.time("check", start)
     outcome.proved += verdict.status == "safe"
-    if verdict.status == "not proved" and beyond_proof(compiled.kernel, verdict):
-        sizes = {d.name: max(d.multiple, 48) for d in compiled.kernel.dims if d.value is None}
-        verdict = check(compiled.kernel, sizes)  # too many combinations for a proof
     return [] if verdict.status == "safe" else [(verdict.status, verdict.text())]
-
-
-def beyond_proof(kernel: tir.Kernel, verdict: Verdict) -> bool:
-    """Whether the program has more states than the checker is meant to enumerate for all sizes."""
-    return sum(d.value is None for d in kernel.dims) > 2 or "fixed point" in verdict.reason
 
 
 def _values(
@@ -198,7 +190,7 @@ def _necessary(compiled: Compiled, outcome: Outcome) -> list[tuple[str, str]]:
     found = []
     for sync in syncs:
         verdict = check(replace(kernel, body=without(kernel.body, sync)))
-        if verdict.status == "safe" or (verdict.status == "not proved" and not beyond_proof(kernel, verdict)):
+        if verdict.status != "unsafe":
             text = f"without {type(sync).__name__} {sync.id} ({sync.why}) the checker says {verdict.status}"
             found.append(("needless" if verdict.status == "safe" else "no witness", f"{text} {verdict.reason}"))
     outcome.time("removals", start)

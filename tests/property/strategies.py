@@ -52,8 +52,7 @@ class _Writer:
     # ------------------------------------------------------------------------------------------ sizes
 
     def dim(self, tile: int, trips: int, fixed: bool, integer: bool = False) -> Dim:
-        # Cases multiply with the sizes that are not given: the checker proves little beyond two.
-        fixed = fixed or sum(not d.fixed for d in self.dims) > 1
+        fixed = fixed or sum(not d.fixed for d in self.dims) > 4
         ragged = self.choose.many(0, tile - 1) if trips and self.choose.chance(50) else 0
         size = max(trips * tile - ragged, 0)
         if not fixed:

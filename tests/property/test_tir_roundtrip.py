@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tidegate.errors import UnreadableTir
 from tidegate.ir import tir
+from tidegate.ir.direction import Direction
 from tidegate.ir.dtypes import DTYPES
 from tidegate.ir.expr import FUNCTIONS, PRECEDENCE, Bin, Expr, Int, Sym
 from tidegate.ir.layout import Layout, Swizzle
@@ -53,13 +54,14 @@ KINDS: dict[str, st.SearchStrategy[Any]] = {
     "ints": shapes,
     "dtype": st.sampled_from(sorted(DTYPES.values(), key=str)),
     "swizzle": swizzles,
-    "output": st.booleans(),
+    "direction": st.sampled_from(Direction),
     "expr": exprs,
     "exprs": st.lists(exprs, max_size=3).map(tuple),
     "args": st.lists(names | numbers, min_size=1, max_size=3).map(tuple),
     "slot": slots,
     "window": windows,
 }
+FLAGS: dict[type, dict[str, st.SearchStrategy[Any]]] = {tir.Param: {"strided": st.booleans()}}
 layouts = st.integers(1, 3).flatmap(
     lambda n: st.builds(
         Layout,
@@ -105,7 +107,8 @@ def kernels() -> st.SearchStrategy[tir.Kernel]:
             return buffers()
         if cls is tir.Dim:
             return st.lists(built(cls, value=st.none() | ints), max_size=2).map(tuple)
-        return st.lists(st.tuples(names, layouts) if cls is Layout else built(cls), max_size=2).map(tuple)
+        item = st.tuples(names, layouts) if cls is Layout else built(cls, **FLAGS.get(cls, {}))
+        return st.lists(item, max_size=2).map(tuple)
 
     sections = {section: many(section, cls) for section, cls in SECTIONS.items()}
     body = st.lists(statements, max_size=4).map(tuple)

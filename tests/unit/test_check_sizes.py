@@ -13,7 +13,7 @@ RING = (Path(__file__).parents[1] / "mutants" / "kernels" / "transpose_ring.tir"
 HEAD, BODY = RING[: RING.index("  if 0 <")], RING[RING.index("  if 0 <") : RING.rindex("}")]
 
 
-@pytest.mark.parametrize("size", [8, 32, 48, 96, 320])
+@pytest.mark.parametrize("size", [1, 8, 32, 48, 96, 320])
 @pytest.mark.parametrize("around", ["", "for i = 0 .. M {{\n{}}}\n", "for i = 0 .. 3 {{\n{}}}\n"])
 def test_loops_that_a_tile_limits(size: int, around: str) -> None:
     """The limiting tile is one of the grid, or of a loop around of an unknown or a known number of trips."""

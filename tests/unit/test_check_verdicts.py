@@ -237,6 +237,10 @@ def test_what_cannot_be_decided_is_not_proved() -> None:
     assert "999" in verdict.reason
 
 
+def test_nothing_to_do_is_safe() -> None:
+    assert check(kernel("")).safe
+
+
 # ---------------------------------------------------------------------------------------------- global memory
 
 STORE = "fill v <- 0.0\nst_global b[{}] <- v bytes 16"

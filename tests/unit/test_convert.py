@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from tidegate.emit.header import parts
 from tidegate.ir.dtypes import BOOL, DTYPES, F8E4M3, F8E5M2, F16, F32, I8, I32, I64, NUMPY_NAMES, DType
 from tidegate.ops.convert import convert, tf32
+from tidegate.ops.plain import converted_error
 
 FLOATS8 = (F8E4M3, F8E5M2)
 anything = st.floats(width=32, allow_nan=True, allow_infinity=True)
@@ -149,3 +150,26 @@ def test_converting_twice_changes_nothing() -> None:
         once = convert(data, target)
         assert once.dtype == target.numpy
         assert np.array_equal(once, convert(once, target))
+
+
+@pytest.mark.parametrize(
+    ("data", "error", "dtype", "bound"),
+    [
+        (np.array([2**60]), 1.0, I64, 1.0),  # an error that f64 does not see beside the number
+        (np.array([7]), 2.0**64, I64, 2.0**64),
+        (np.array([300], np.int32), 1.0, I8, 256.0),
+        (as_f32(0.9), 0.2, I32, 1.0),
+        (as_f32(0.5), 0.2, I32, 0.0),
+        (as_f32(447.0), 0.5, F8E4M3, 0.0),
+        (as_f32(433.0), 2.0, F8E4M3, 32.0),
+        (as_f32(0.1), 0.2, BOOL, 1.0),
+        (as_f32(1.0), 0.2, BOOL, 0.0),
+    ],
+)
+def test_how_far_an_error_shows_once_converted(data: np.ndarray, error: float, dtype: DType, bound: float) -> None:
+    assert converted_error(data, np.array([error]), convert(data, dtype), dtype) == bound
+
+
+def test_words_of_register_tiles() -> None:
+    words = {"f32": 5, "f16": 3, "bf16": 3, "f8e4m3": 2, "f8e5m2": 2, "i8": 2, "i32": 5, "i64": 10, "bool": 5}
+    assert {name: dtype.words(5) for name, dtype in DTYPES.items()} == words

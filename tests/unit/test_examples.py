@@ -57,22 +57,26 @@ def cases() -> Iterator[Case]:
         narrow = {"STAGES": stages, **SMALL_GEMM, "BK": 32}
         for kernel in ("gemm_fp8", "gemm_i8"):
             yield Case(kernel, kernel, narrow, {"M": 40, "N": 32}, ("K", 32))
+        fused = {"STAGES": stages, "H": 32, "BM": 32, "BN": 16, "BK": 16, "warps": 4}
+        yield Case("gemm_relu_gemm", "gemm_relu_gemm", fused, {"M": 40, "N": 24}, ("K", 16))
     for kernel in ("gemm_v0", "gemm_v1"):
         yield Case("gemm", kernel, SMALL_GEMM, {"M": 40, "N": 48}, ("K", 16))
     for columns, warps in ((64, 1), (80, 4), (512, 8)):  # a row in part of a warp, in idle warps, across warps
         for kernel in ("softmax", "rmsnorm", "layernorm"):
             yield Case(kernel, kernel, {"COLS": columns, "warps": warps}, {"R": 3})
     for stages in range(1, 4):
-        options = {"STAGES": stages, "D": 16, "GROUP": 2, "BM": 32, "BN": 16, "warps": 2}
-        yield Case("attention_small", "attention", options, {"B": 1, "H": 2, "HK": 1, "S": 24}, ("T", 16))
+        attention = {"STAGES": stages, "D": 16, "GROUP": 2, "BM": 32, "BN": 16, "warps": 2}
+        yield Case("attention_small", "attention", attention, {"B": 1, "H": 2, "HK": 1, "S": 24}, ("T", 16))
         yield Case("stencil", "causal_conv", {"STAGES": stages, "BT": 16, "BC": 16}, {"T": 40, "C": 24}, ("K", 1))
         options = {"STAGES": stages, "D": 32, "BL": 8}
         yield Case("gather_rows", "bag", options, {"B": 3, "R": 24}, ("N", 1))
         options = {"STAGES": stages, "BM": 16, "BN": 16, "BK": 16}
         yield Case("gather_rows", "expert", options, {"G": 3, "T": 24, "N": 24}, ("K", 16))
     yield Case("gather_rows", "bag_gradient", {"D": 32, "BL": 8}, {"B": 3, "N": 2, "R": 24})
+    fused = {"H": 32, "BM": 32, "BN": 16, "BK": 16, "warps": 4}
+    yield Case("gemm_relu_gemm", "gemm_relu_gemm", fused, {"M": 40, "K": 24}, ("N", 16))
     yield Case("stencil", "jacobi", {"BH": 8, "BW": 16}, {"H": 24, "W": 24})
-    wide = {**options, "D": 32, "warps": 8, "STAGES": 1}
+    wide = {**attention, "D": 32, "warps": 8, "STAGES": 1}
     yield Case("attention_small", "attention", wide, {"B": 1, "H": 2, "HK": 1, "S": 24}, ("T", 16))
 
 

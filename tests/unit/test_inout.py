@@ -8,7 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from agreement import agrees, numbers
+from forms import agrees, numbers
 from judging import without
 from test_language_errors import load, source
 

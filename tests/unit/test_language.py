@@ -271,6 +271,19 @@ def test_product_with_a_transposed_operand(shape: tuple[int, int, int]) -> None:
 
 
 @tg.kernel
+def squared(a: tg.Tensor[16, 16, "f32"], b: tg.Out[16, 16, "f32"]):
+    t = tg.load(a[:, :])
+    for _ in tg.range(8):
+        t = tg.dot(t.astype("bf16"), t.T.astype("bf16"), t)
+    b[:, :] = t + 1.0
+
+
+def test_where_sums_overflow_nothing_is_promised() -> None:
+    a, b = np.full((16, 16), 100, "f4"), filled(16, 16)
+    assert np.isinf(rounding_bound(squared.program(), {"a": a, "b": b})["b"]).all()
+
+
+@tg.kernel
 def matrix_sign(x: tg.Tensor["N", "f32"], y: tg.Out["N", "f32"], z: tg.Out[4, 3, "f32"]):
     for n in tg.tiles("N", 3):
         y[n] = tg.load(x[n])

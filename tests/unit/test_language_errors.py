@@ -262,6 +262,7 @@ SOURCES: dict[str, list[str]] = {
         inside("t = tg.load(a[m, n], by=cuda.mma())"),
         inside("t = tg.load(a[m, n], by=cuda.cp_async(), stages=3)"),
         inside('t = tg.load(a[m, n], by=cuda.cp_async(), to="registers")'),
+        inside("t = tg.load(a[m, n], by=cuda.cp_async(bytes=4))").replace('"f32"', '"i64"'),
     ],
     "TG302": [
         inside("t = tg.load(a[m, n], by=cuda.cp_async())", signature=SIGNATURE.replace('"K", "f32"', '33, "f16"'))

@@ -7,7 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from agreement import agrees, numbers
+from forms import agrees, numbers
 from test_language_errors import load, source
 
 import tidegate as tg

@@ -23,7 +23,7 @@ def peak(program: legal.LegalProgram, loop: legal.Loop) -> int:
     inside = list(legal.steps(loop.body))
     own = {s.id for s in inside}
     outside = {n for s in legal.steps(program.body) if s.id not in own for n in tiles(s.instr, "reads")}
-    words = {str(r.name): -(-program.layout(r.layout).registers * r.dtype.size // 4) for r in program.registers}
+    words = {str(r.name): r.dtype.words(program.layout(r.layout).registers) for r in program.registers}
     uses: dict[str, list[tuple[int, bool]]] = {}
     for at, step in enumerate(inside):
         for how in ("reads", "writes"):

@@ -63,6 +63,10 @@ class DType:
         """Elements that share a 32-bit register, the first in the lowest bits."""
         return 1 if self.kind == "mask" else max(4 // self.size, 1)
 
+    def words(self, elements: int) -> int:
+        """32-bit registers that ``elements`` of a thread take."""
+        return -(-elements // self.per_word) * max(self.size // 4, 1)
+
 
 F32 = DType("f32", 4, "float", 2.0**-23)
 F16 = DType("f16", 2, "float", 2.0**-10)

@@ -175,6 +175,7 @@ class _Legaliser(Gathering):
             self.registers[c.after.id] = self.registers[c.inside.id]
         if node.trips == Int(0):  # what never runs has no steps, rings or syncs
             return
+        self.place_operands(node)
         outer, self.build.steps = self.build.steps, []
         kept = dict(self.converted), dict(self.scratched)
         self.block(node.body, node.id)
@@ -182,6 +183,18 @@ class _Legaliser(Gathering):
         self.converted, self.scratched = kept
         body, self.build.steps = self.build.steps, outer
         self.build.steps.append(legal.Loop(node.id, node.index, node.trips, tuple(body), node.span))
+
+    def place_operands(self, loop: hir.Loop) -> None:
+        """Operands of products in a loop that are made before it go to shared memory once, in front of the loop."""
+        changing = {c.inside.id for c in loop.carried}
+        for node in hir.walk(loop.body):
+            if not isinstance(node, hir.Dot):
+                continue
+            for side in self.sides(node, self.accumulator_of(node)):
+                value = side.value
+                outside = value.id in self.registers and value.id not in changing and value.id not in self.views
+                if outside and (side.depth == 0 or not self.held_fragments(side, node.a.shape[1])):
+                    self.scratch(value, node.span)
 
     def yields(self, node: hir.Loop) -> None:
         """Moves yielded values into the carried registers."""
@@ -253,8 +266,14 @@ class _Legaliser(Gathering):
         register = self.registers[value.id]
         if self.build.register_layout(register) == layout:
             return tir.Name(register)
-        self.converted[key] = self.read(self.to_scratch(value, register, span), value, layout, span)
+        self.converted[key] = self.read(self.scratch(value, span), value, layout, span)
         return tir.Name(self.converted[key])
+
+    def scratch(self, value: hir.Value, span: Span) -> _Place:
+        """Where a register tile lies in shared memory; it is written there when first asked for."""
+        if value.id not in self.scratched:
+            self.scratched[value.id] = self.to_scratch(value, self.registers[value.id], span)
+        return self.scratched[value.id]
 
     def to_scratch(self, value: hir.Value, register: str, span: Span) -> _Place:
         """Writes a register tile to a scratch ring of one slot."""
@@ -430,9 +449,7 @@ class _Legaliser(Gathering):
         try:
             renamed(layout, self.build.register_layout(source), tuple(range(layout.rank)), node.origin)
         except ValueError:
-            if node.source.id not in self.scratched:
-                self.scratched[node.source.id] = self.to_scratch(node.source, source, node.span)
-            place = replace(self.scratched[node.source.id], origin=node.origin)
+            place = replace(self.scratch(node.source, node.span), origin=node.origin)
             self.settle(node.result, self.read(place, node.result, layout, node.span), node.span)
         else:
             out = self.result(node.result)
@@ -490,17 +507,13 @@ class _Legaliser(Gathering):
             self.registers[value.id] = register
 
     def dot(self, node: hir.Dot) -> None:
-        acc = self.layouts[node.result.id]
-        (rows, depth), columns = node.a.shape, node.b.shape[1]
-        if acc not in (self.accumulator(rows, columns, True), self.accumulator(rows, columns, False)):
-            acc = self.accumulator(rows, columns, False)
+        acc, depth = self.accumulator_of(node), node.a.shape[1]
         start = self.operand(node.c, acc, node.span)
         out = self.result(node.result, acc)
         if self.build.register_layout(out) != acc:
             self.registers[node.result.id] = out = self.build.register(node.result.name, node.result.dtype, acc, "acc")
         product = self.products[node.result.id]
-        left = Operand(node.a, 1, mma_operand_a(acc, product.per_word), "frag_a")
-        right = Operand(node.b, 0, mma_operand_b(acc, product.per_word), "frag_b")
+        left, right = self.sides(node, acc)
         a = None if self.held_fragments(left, depth) else self.shared_operand(node.a, node.span)
         b = self.shared_operand(node.b, node.span)
         for k in range(0, depth, product.k):
@@ -510,6 +523,19 @@ class _Legaliser(Gathering):
                 one, two = self.as_tf32(one, left, node.span), self.as_tf32(two, right, node.span)
             mma = tir.Mma(tir.Name(product.name), out, one, two, start if k == 0 else out)
             self.build.step(f"mma_{out}", mma, node.span)
+
+    def accumulator_of(self, node: hir.Dot) -> Layout:
+        """The layout of a product's result."""
+        rows, columns = node.result.shape
+        known = [self.accumulator(rows, columns, rows_only) for rows_only in (True, False)]
+        chosen = self.layouts[node.result.id]
+        return chosen if chosen in known else known[1]
+
+    def sides(self, node: hir.Dot, acc: Layout) -> tuple[Operand, Operand]:
+        """The operands as the tensor cores want them."""
+        per_word = self.products[node.result.id].per_word
+        left = Operand(node.a, 1, mma_operand_a(acc, per_word), "frag_a")
+        return left, Operand(node.b, 0, mma_operand_b(acc, per_word), "frag_b")
 
     def accumulator(self, rows: int, columns: int, rows_only: bool) -> Layout:
         return accumulator(rows, columns, self.program.warps, rows_only)
@@ -543,7 +569,7 @@ class _Legaliser(Gathering):
         """Where an operand lies in shared memory."""
         if value.id in self.views:
             return self.staged_place(value)
-        return self.to_scratch(value, self.registers[value.id], span)
+        return self.scratch(value, span)
 
     def fragment(self, place: _Place, side: Operand, k: int, span: Span) -> tir.Name:
         """One k step of an operand: by ldmatrix where it can make words of its elements and the part begins at 16

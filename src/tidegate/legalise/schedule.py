@@ -35,6 +35,13 @@ def mechanism(program: hir.Program, load: hir.Load, align: int) -> str:
             what=f"tg.load by {load.by}: {reason}",
             advice="use by=cuda.cp_async() or by=cuda.ld()",
         )
+    size, piece = load.result.dtype.size, dict(load.by.options).get("bytes") if load.by else None
+    if piece is not None and piece < size:
+        raise BadSchedule(
+            load.span,
+            what=f"cp.async of {piece} bytes: an element of {load.result.dtype} has {size}",
+            advice=f"use cuda.cp_async(bytes={size}), or leave the size open",
+        )
     wants_shared = load.to == "shared" or load.stages > 1 or feeds_dot(program, load.result)
     wants_shared = wants_shared or (load.to is None and read_in_parts(program, load.result))
     if by is None:

@@ -114,7 +114,7 @@ def rounding_bound(
     A running error analysis: every value carries a bound on its error. A sum of n products in f32 is off by at most
     n * 2**-24 * sum |a||b| (Higham, "Accuracy and Stability of Numerical Algorithms", section 3.1) on each side; n
     atomic additions to one element likewise. Tensor cores that keep fewer bits of sums of 8-bit floats are off by as
-    much more. ``arrays`` holds what tg.InOut parameters begin with.
+    much more. Where sums overflow the bound is infinite. ``arrays`` holds what tg.InOut parameters begin with.
     """
     outputs = {
         t.name: arrays[t.name].copy() if t.input else np.zeros_like(arrays[t.name]) for t in program.tensors if t.output
@@ -123,8 +123,9 @@ def rounding_bound(
     sizes = bind_sizes(program, [named[t.name] for t in program.tensors])
     scalars = split(program, [named[n] for n in program.order])[1]
     machine = _Machine(program, named, sizes, scalars, bounds=True, target=target)
-    machine.run()
-    return machine.errors
+    with np.errstate(over="ignore", invalid="ignore"):
+        machine.run()
+    return {name: np.where(np.isnan(error), np.inf, error) for name, error in machine.errors.items()}
 
 
 WRAPPING = ("neg", "add", "sub", "mul")
@@ -372,7 +373,7 @@ class _Machine:
                 if op.result.dtype.floating:
                     error = error + row.ulps * unit(data)
                     # What differs before it is rounded may be rounded apart.
-                    error = np.where(error > 0, error + unit(np.abs(data) + error), 0.0)
+                    error = np.where(error == 0, 0.0, error + unit(np.abs(data) + error))
         self.rounded(op.result, data, error)
 
     def reduce(self, op: hir.Reduce) -> None:
@@ -393,21 +394,27 @@ class _Machine:
         self.rounded(op.result, result, error)
 
     def rounded(self, result: hir.Value, data: np.ndarray, error: np.ndarray | None) -> None:
-        """Converts into the result's dtype. Conversions of floats are monotone: what lies within the error comes to lie
-        between the converted ends, so most errors far below the dtype's precision vanish."""
-        dtype = result.dtype
-        value = convert(data, dtype)
-        if error is not None and dtype != F32:
-            wide, nearest = data.astype(np.float64), value.astype(np.float64)
-            with np.errstate(over="ignore", invalid="ignore"):
-                low, high = (convert(wide + e, dtype).astype(np.float64) for e in (-error, error))
-                found = np.where(low == high, 0.0, np.maximum(high - nearest, nearest - low))
-                if dtype.kind == "mask":  # not monotone at 0
-                    found = np.where((error > 0) & (np.abs(wide) <= error), 1.0, 0.0)
-                elif data.dtype.kind == "i" and data.dtype.itemsize > dtype.size:  # modulo 2**bits: no order at all
-                    found = np.where(error > 0, 2.0 ** (8 * dtype.size), 0.0)
-            error = found
-        self.set(result, value, error)
+        """Converts into the result's dtype."""
+        value = convert(data, result.dtype)
+        self.set(result, value, None if error is None else converted_error(data, error, value, result.dtype))
+
+
+def converted_error(data: np.ndarray, error: np.ndarray, value: np.ndarray, dtype: DType) -> np.ndarray:
+    """The error of ``value``, which is ``data`` converted. Conversions of floats are monotone: what lies within the
+    error comes to lie between the converted ends, so most errors far below the dtype's precision vanish."""
+    wide = data.astype(np.float64)
+    if dtype.kind == "mask":  # not monotone at 0
+        return np.where((error > 0) & (np.abs(wide) <= error), 1.0, 0.0)
+    if dtype.integer and data.dtype.kind == "i":  # modulo 2**bits: no order at all where bits are dropped
+        most = 2.0 ** (8 * dtype.size)
+        kept = data.dtype.itemsize <= dtype.size
+        return np.minimum(error, most) if kept else np.where(error > 0, most, 0.0)
+    if dtype == F32 and data.dtype == np.float32:
+        return error
+    with np.errstate(over="ignore", invalid="ignore"):
+        nearest = value.astype(np.float64)
+        low, high = (convert(wide + e, dtype).astype(np.float64) for e in (-error, error))
+        return np.where(low == high, 0.0, np.maximum(high - nearest, nearest - low))
 
 
 def wrapped(exact: np.ndarray, error: np.ndarray, dtype: np.dtype) -> np.ndarray:

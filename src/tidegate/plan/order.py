@@ -339,7 +339,7 @@ class Walk:
                 moved[step, ring, item] = pending
             else:
                 passed = pending.passed or (item == 0 and pending.age is not None)
-                moved[step, ring, (item - 1) % group.depth] = replace(pending, passed=passed)
+                moved[step, ring, (item - 1) % group.depth] = Pending(pending.age, pending.met, passed)
         return moved
 
     def needs(self, node: Node, state: State) -> list[tuple[Key, Dependence | None]]:
@@ -494,7 +494,9 @@ def apply(state: State, sync: Sync) -> State:
     """The state after a sync."""
     match sync.kind:
         case SyncKind.COPY_COMMIT:
-            return {k: p if p.age is None else replace(p, age=min(p.age + 1, OLDEST)) for k, p in state.items()}
+            return {
+                k: p if p.age is None else Pending(min(p.age + 1, OLDEST), p.met, p.passed) for k, p in state.items()
+            }
         case SyncKind.COPY_WAIT:
             limit = sync.count or 0
             return {k: Pending(None) if p.age is not None and p.age >= limit else p for k, p in state.items()}
@@ -502,7 +504,7 @@ def apply(state: State, sync: Sync) -> State:
             return {k: p for k, p in state.items() if p.age is not None}
         case SyncKind.WARP | SyncKind.NAMED:
             mark = "warp" if sync.kind is SyncKind.WARP else sync.warps
-            return {k: p if p.age is not None else replace(p, met=p.met | {mark}) for k, p in state.items()}
+            return {k: p if p.age is not None else Pending(None, p.met | {mark}) for k, p in state.items()}
     return state
 
 

@@ -15,21 +15,9 @@ from math import prod
 from typing import Any, NoReturn
 
 from tidegate.errors import WrongArguments
+from tidegate.ir.dtypes import NUMPY_NAMES
 
 HOST = "host"
-
-TYPES = {
-    "float32": "f32",
-    "float16": "f16",
-    "bfloat16": "bf16",
-    "float8_e4m3fn": "f8e4m3",
-    "float8_e5m2": "f8e5m2",
-    "int8": "i8",
-    "int32": "i32",
-    "int64": "i64",
-    "bool": "bool",
-}
-"""Names of dtypes, as NumPy, ml_dtypes, torch, CuPy and JAX all have them, and as Tidegate has them."""
 
 LEGACY_STREAM = 1
 """CU_STREAM_LEGACY: the protocols' word for the default stream, which the driver and torch also call 0."""
@@ -128,7 +116,7 @@ def _from_torch(kernel: str, name: str, tensor: Any) -> Described:
     dtype = str(tensor.dtype).removeprefix("torch.")
     place = f"cuda:{tensor.get_device()}"
     stream = torch_stream(tensor.get_device())
-    return Described(TYPES.get(dtype, dtype), tuple(tensor.shape), strides, pointer, place, stream=stream)
+    return Described(NUMPY_NAMES.get(dtype, dtype), tuple(tensor.shape), strides, pointer, place, stream=stream)
 
 
 def torch_stream(index: int) -> int:
@@ -141,7 +129,7 @@ def _from_numpy(array: Any) -> Described:
     strides = tuple(step // size for step in array.strides) if size else ()
     interface = array.__array_interface__
     return Described(
-        TYPES.get(dtype, dtype), tuple(array.shape), strides, interface["data"][0], HOST, interface["data"][1]
+        NUMPY_NAMES.get(dtype, dtype), tuple(array.shape), strides, interface["data"][0], HOST, interface["data"][1]
     )
 
 
@@ -158,7 +146,7 @@ def _from_cuda_interface(kernel: str, name: str, array: Any, interface: dict[str
     pointer, read_only = interface["data"]
     stream = interface.get("stream")
     return Described(
-        TYPES.get(dtype, dtype),
+        NUMPY_NAMES.get(dtype, dtype),
         shape,
         packed_strides(shape) if strides is None else tuple(step // kind.itemsize for step in strides),
         pointer,

@@ -100,10 +100,15 @@ def where_of(w: Writer, tiles: Sequence[Tile]) -> tuple[str, str]:
     return f"tg.where({mask}, {a.text}, {b.text})", joint(a.dtype, b.dtype)
 
 
-def chain(w: Writer, of: Callable[[Writer, Sequence[Tile]], tuple[str, str]], values: str = "normal") -> None:
+def chain(
+    w: Writer,
+    of: Callable[[Writer, Sequence[Tile]], tuple[str, str]],
+    values: str = "normal",
+    dtypes: Sequence[str] = FLOATS,
+) -> None:
     """Loads, some operations and stores of the results, all of one shape."""
     with w.frame() as frame:
-        loaded = [w.load(frame, w.choose.pick(FLOATS), values=values) for _ in range(w.choose.many(1, 3))]
+        loaded = [w.load(frame, w.choose.pick(dtypes), values=values) for _ in range(w.choose.many(1, 3))]
         tiles = list(loaded)
         for _ in range(w.choose.many(1, 4)):
             text, dtype = of(w, tiles)

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from judging import beyond_proof, difference, kernel_of
+from judging import beyond_proof, difference
+from language import kernel_of
 from strategies import Chooser
 
 from features.program import FEATURES, FeatureProgram
@@ -77,12 +78,15 @@ def simulated(
         return [("illegal", str(v)) for v in violations]
     outcome.timed("emit", lambda: compiled.cuda)
     found = outcome.timed("check", lambda: unsafe(program, compiled.kernel, outcome))
-    arguments, wanted, bounds = outcome.timed("plain", lambda: expected(program, kernel, compiled, seed))
+    wanted, bounds = outcome.timed("plain", lambda: expected(program, kernel, compiled, seed))
+    left = outcome.timed("plain", lambda: untouched(program, kernel, seed, wanted))
     for completion in COMPLETIONS:
-        got = copied(arguments)
+        got = program.arguments(seed)
         result = outcome.timed("simulate", lambda: compiled.simulate(*got, completion=completion, seed=seed))  # noqa: B023
         reports = [r for r in result.reports if not r.stmt.startswith("output ")]
         found += [("simulation", f"{completion}: {r}") for r in reports[:1]]
+        for at, where in left.items():  # the simulator poisons them
+            got[at][where] = wanted[at][where]
         found += [("value", f"{completion}: {text}") for text in differences(program, got, wanted, bounds)]
     return found
 
@@ -97,17 +101,24 @@ def unsafe(program: FeatureProgram, kernel: Any, outcome: Judgement) -> list[tup
     return [("unsafe", verdict.text())] if verdict.status == "unsafe" else []
 
 
-def expected(
-    program: FeatureProgram, kernel: Any, compiled: Any, seed: int
-) -> tuple[list[Any], list[Any], dict[str, np.ndarray]]:
-    """Arguments of a call, the same after the plain program, and bounds on the difference per output."""
-    arguments = program.arguments(seed)
-    named = {p.name: a for p, a in zip(program.parameters, copied(arguments), strict=True)}
+def expected(program: FeatureProgram, kernel: Any, compiled: Any, seed: int) -> tuple[list[Any], dict[str, np.ndarray]]:
+    """Arguments of a call after the plain program, and bounds on the difference per output."""
+    named = {p.name: a for p, a in zip(program.parameters, program.arguments(seed), strict=True)}
     with np.errstate(all="ignore"):
-        bounds = rounding_bound(compiled.program, named)
-    wanted = copied(arguments)
+        bounds = rounding_bound(compiled.program, named, compiled.target)
+    wanted = program.arguments(seed)
     kernel.plain(*wanted, warps=program.warps, **program.fixed)
-    return arguments, wanted, bounds
+    return wanted, bounds
+
+
+def untouched(program: FeatureProgram, kernel: Any, seed: int, wanted: Sequence[Any]) -> dict[int, np.ndarray]:
+    """Per output of integers or masks the elements that no program writes."""
+    outputs = [i for i, p in enumerate(program.parameters) if p.kind == "Out" and wanted[i].dtype.kind in "ib"]
+    if not outputs:
+        return {}
+    other = program.arguments(seed, unwritten=0)
+    kernel.plain(*other, warps=program.warps, **program.fixed)
+    return {i: np.asarray(wanted[i] != other[i]) for i in outputs}
 
 
 def differences(
@@ -116,10 +127,13 @@ def differences(
     """Per output, where it is further from plain than its bound."""
     found = []
     for parameter, mine, plain in zip(program.parameters, got, wanted, strict=True):
-        if parameter.written and (text := difference(mine, plain, bounds[parameter.name])):
-            found.append(f"{parameter.name} {text}")
+        if not parameter.written:
+            continue
+        bound = bounds[parameter.name]
+        if plain.dtype.kind in "ib" and not bound.any():  # exact, also where float64 is not
+            wrong = np.argwhere(mine != plain)
+            text = f"differs at {len(wrong)} places, the first {wrong[0]}" if len(wrong) else ""
+        else:
+            text = difference(mine, plain, bound)
+        found += [f"{parameter.name} {text}"] if text else []
     return found
-
-
-def copied(arguments: Sequence[Any]) -> list[Any]:
-    return [a.copy() if isinstance(a, np.ndarray) else a for a in arguments]

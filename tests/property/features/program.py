@@ -31,14 +31,16 @@ class Size:
 
 @dataclass(frozen=True)
 class Parameter:
-    """An argument in order. ``kind``: Tensor, Out, InOut or Scalar. ``values``: "normal", "special" (with infinities,
-    NaN, zeros of both signs, tiny and huge numbers), or the inclusive range of integers."""
+    """An argument in order. ``kind``: Tensor, Out, InOut or Scalar. ``values``: "normal" (small numbers), "special"
+    (with infinities, NaN, zeros of both signs, tiny and huge numbers), or the inclusive range of integers. ``strided``:
+    the array is a part of a larger one."""
 
     name: str
     kind: str
     axes: tuple[str | int, ...]
     dtype: str
     values: str | tuple[int, int] = "normal"
+    strided: bool = False
 
     @property
     def written(self) -> bool:
@@ -48,26 +50,40 @@ class Parameter:
         axes = ", ".join([*(f'"{a}"' if isinstance(a, str) else str(a) for a in self.axes), f'"{self.dtype}"'])
         return f"{self.name}: tg.{self.kind}[{axes}]"
 
-    def make(self, sizes: dict[str, int], rng: np.random.Generator) -> Any:
-        """The argument: a NumPy array, or a number for a scalar. Outputs hold what no program writes."""
-        kind = DTYPES[self.dtype].numpy
+    def make(self, sizes: dict[str, int], rng: np.random.Generator, unwritten: int) -> Any:
+        """The argument: a NumPy array, or a number for a scalar. Outputs hold NaN, or ``unwritten``."""
         shape = tuple(sizes[a] if isinstance(a, str) else a for a in self.axes)
-        floating = DTYPES[self.dtype].floating
+        if not self.strided:
+            return self.filled(shape, rng, unwritten)
+        *outer, last = shape  # every second row, and columns from the 16th on of some more
+        whole = self.filled((*[2 * n + 1 for n in outer[:1]], *outer[1:], last + 32), rng, unwritten)
+        rows = (slice(0, 2 * outer[0], 2),) if outer else ()
+        return whole[(*rows, ..., slice(16, 16 + last))]
+
+    def filled(self, shape: tuple[int, ...], rng: np.random.Generator, unwritten: int) -> Any:
+        kind = DTYPES[self.dtype]
         if self.kind == "Out":
-            return np.full(shape, np.nan).astype(kind) if floating else np.full(shape, 0x55).astype(kind)
+            return np.full(shape, np.nan if kind.floating else unwritten).astype(kind.numpy)
         if isinstance(self.values, tuple):
             found = rng.integers(*self.values, size=shape, endpoint=True)
-        else:
+        elif kind.floating:
             found = rng.standard_normal(shape)
-        if self.values == "special":
-            found = np.where(rng.random(shape) < 0.3, rng.choice(SPECIAL, size=shape), found)
+            if self.values == "special":
+                found = np.where(rng.random(shape) < 0.3, rng.choice(SPECIAL, size=shape), found)
+        else:
+            low, high = (0, 1) if kind.kind == "mask" else (-100, 100)
+            found = rng.integers(low, high, size=shape, endpoint=True)
+            if self.values == "special" and kind.integer:
+                ends = np.iinfo(kind.numpy)
+                special = np.array([ends.min, ends.max, ends.min + 1, -1, 0, 1, 31, 32], np.int64)
+                found = np.where(rng.random(shape) < 0.3, rng.choice(special, size=shape), found)
         if self.kind == "Scalar":
-            return float(found) if floating else int(found)
+            return float(found) if kind.floating else int(found)
         with np.errstate(over="ignore"):
-            return found.astype(kind)
+            return found.astype(kind.numpy)
 
 
-SPECIAL = np.array([np.inf, -np.inf, np.nan, 0.0, -0.0, 1e-40, -1e-40, 3e38, 1.0, -1.0, 0.5, 65504.0, 65520.0])
+SPECIAL = np.array([np.inf, -np.inf, np.nan, 0.0, -0.0, 1e-40, -1e-40, 3e38, 1.0, -1.0, 0.5, 65504.0, 65520.0, 448.0])
 
 
 @dataclass(frozen=True)
@@ -92,13 +108,18 @@ class FeatureProgram:
     def options(self) -> dict[str, Any]:
         """What compile takes beside the target."""
         multiples = {s.name: s.multiple for s in self.sizes if s.multiple is not None}
-        return {**self.fixed, "multiples": multiples, "warps": self.warps, "plan": self.producer, "share": self.share}
+        how = {"warps": self.warps, "plan": self.producer, "share": self.share}
+        sizes = {s.name: s.value for s in self.sizes}
+        last = {p.name: p.axes[-1] for p in self.parameters if p.strided}
+        strided = {n: math.gcd(sizes[a] if isinstance(a, str) else a, 16) for n, a in last.items()}
+        return {**self.fixed, "multiples": multiples, **how, **({"strided": strided} if strided else {})}
 
-    def arguments(self, seed: int | str) -> list[Any]:
-        """Arrays and numbers for a call, in order."""
+    def arguments(self, seed: int | str, unwritten: int = 85) -> list[Any]:
+        """Arrays and numbers for a call, in order; the same for equal seeds, but for what outputs of integers and masks
+        hold."""
         rng = np.random.default_rng([ord(c) for c in str(seed)])
         sizes = {s.name: s.value for s in self.sizes}
-        return [p.make(sizes, rng) for p in self.parameters]
+        return [p.make(sizes, rng, unwritten) for p in self.parameters]
 
     def __str__(self) -> str:
         known = [f"multiple of {s.multiple}" if s.multiple is not None else "fixed" for s in self.sizes]
@@ -247,7 +268,8 @@ class Writer:
         stages = self.choose.pick((1, 2, 3, 4)) if looped and (staged or self.choose.chance(40)) else 1
         ways = ["", "by=cuda.ld()"]
         if aligned >= 4:
-            ways += ["by=cuda.cp_async()", *(f"by=cuda.cp_async(bytes={b})" for b in (4, 8, 16) if aligned % b == 0)]
+            pieces = [b for b in (4, 8, 16) if aligned % b == 0 and b >= item]
+            ways += ["by=cuda.cp_async()", *(f"by=cuda.cp_async(bytes={b})" for b in pieces)]
         elif self.choose.chance(8):
             ways += ["by=cuda.cp_async()"]
         by = self.choose.pick(ways)
@@ -269,11 +291,11 @@ class Writer:
         text = f"tg.load({name}[{', '.join(index)}]{self.schedule(sizes, shape, dtype, frame.looped, staged)})"
         return self.bind(text, shape, dtype)
 
-    def store(self, frame: Frame, tile: Tile, axes: Sequence[int] | None = None) -> None:
-        """A new output of the window under the frame's ``axes``; sometimes in another dtype."""
+    def store(self, frame: Frame, tile: Tile, axes: Sequence[int] | None = None, exact: bool = False) -> None:
+        """A new output of the window under the frame's ``axes``; sometimes in another dtype, unless ``exact``."""
         order = range(frame.rank) if axes is None else axes
         dtype, text = tile.dtype, tile.text
-        if dtype == "bool" or (self.choose.chance(25) and DTYPES[dtype].floating):
+        if not exact and self.choose.chance(25) and DTYPES[dtype].floating:
             dtype = self.choose.pick(FLOATS)
             text = f'({text}).astype("{dtype}")'
         sizes = [*(size for _, size in frame.front), *(frame.axes[a] for a in order)]

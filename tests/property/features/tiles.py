@@ -108,17 +108,20 @@ def factor(w: Writer, frame: Frame, axes: tuple[int, int], dtype: str) -> str:
     tile = w.load(frame, source, axes[::-1] if turned else axes, staged=True)
     text = tile.text
     if w.choose.chance(15):
-        text = f"({text} {w.choose.pick('*+')} {w.choose.pick(NUMBERS)})"
+        number = w.choose.pick(("3", "-1", "7")) if dtype == "i8" and source == dtype else w.choose.pick(NUMBERS)
+        text = f"({text} {w.choose.pick('*+')} {number})"
     if source != dtype:
         text = f'{text}.astype("{dtype}")'
     return f"{text}.T" if turned else text
 
 
-def product_text(w: Writer, left: str, right: str, accumulator: str) -> str:
+def product_text(w: Writer, left: str, right: str, accumulator: str, kind: str = "") -> str:
     by = ", by=cuda.mma()" if w.choose.chance(40) else ""
+    if kind == "f32":
+        by = ", by=cuda.mma(tf32=True)"
     if accumulator and w.choose.chance(15):
         return f"{accumulator} + tg.dot({left}, {right}{by})"
-    if not accumulator and w.choose.chance(30):
+    if not accumulator and kind != "f32" and w.choose.chance(30):
         return f"{left} @ {right}"
     return f"tg.dot({left}, {right}{f', {accumulator}' if accumulator else ''}{by})"
 
@@ -128,39 +131,43 @@ def products(w: Writer) -> None:
     multiply(w, (16, 32, 64, 8), (16, 32, 64, 16))
 
 
-def multiply(w: Writer, sides: Sequence[int], depths: Sequence[int]) -> None:
-    """A product over a loop of a third dimension, into an accumulator that starts in one of several ways."""
-    rows, columns, depth = side(w, 16, sides), side(w, 8, sides), side(w, 16, depths)
+def multiply(w: Writer, sides: Sequence[int], depths: Sequence[int], kind: str = "") -> None:
+    """A product over a loop of a third dimension, into an accumulator that starts in one of several ways. ``kind``: the
+    operands' dtype, f16 or bf16 if empty."""
+    rows, columns = side(w, 16, sides), side(w, 8, sides)
+    depth = side(w, {"": 16, "f32": 8}.get(kind, 32), depths)
     m, n = w.size(rows), w.size(columns)
     k = w.size(depth, w.choose.pick((3, 1, 5)))
     shape = (rows, columns)
-    dtype = w.choose.pick(HALVES)
+    dtype = kind or w.choose.pick(HALVES)
+    total = "i32" if kind == "i8" else "f32"
+    half, more = ("* 3", "+ 1") if kind == "i8" else ("* 0.5", "+ 0.25")
     with w.block(f'for m, n in tg.grid(tg.tiles("{m}", {rows}), tg.tiles("{n}", {columns})):'):
         outer = Frame(shape, (m, n), ("m", "n"), (False, False), False)
         way = w.choose.below(4)
         if way == 1:
-            acc = w.load(outer, "f32")
+            acc = w.load(outer, total)
         elif way == 2:
-            acc = w.bind(f"tg.full({shape!r}, 0.5)", shape, "f32")
+            acc = w.bind(f'tg.full({shape!r}, 2, "{total}")', shape, total)
         else:
-            acc = w.bind(f"tg.zeros({shape!r})", shape, "f32")
+            acc = w.bind(f'tg.zeros({shape!r}, "{total}")', shape, total)
         with w.block(f'for k in tg.tiles("{k}", {depth}):'):
             inner = Frame((rows, columns, depth), (m, n, k), ("m", "n", "k"), (False, False, True), True)
             left, right = factor(w, inner, (0, 2), dtype), factor(w, inner, (2, 1), dtype)
             if w.choose.chance(20):  # computed with outside the product, too
-                total = w.bind(f"{right}.astype('f32').sum(axis=0, keepdims=True)", (1, columns), "f32").text
-                w.line(f"{acc.text} = {acc.text} * 0.5 + {total}")
+                line = w.bind(f"({right}).astype('{total}').sum(axis=0, keepdims=True)", (1, columns), total).text
+                w.line(f"{acc.text} = {acc.text} {half} + {line}")
             if w.choose.chance(15):
-                w.line(f"{acc.text} = {acc.text} + tg.dot({left}, {right}) * 0.5")
+                w.line(f"{acc.text} = {acc.text} + {product_text(w, left, right, '', kind)} {half}")
             else:
-                w.line(f"{acc.text} = {product_text(w, left, right, acc.text)}")
+                w.line(f"{acc.text} = {product_text(w, left, right, acc.text, kind)}")
         if w.choose.chance(40):
-            bias = w.load(outer, w.choose.pick(FLOATS), (1,))
-            acc = w.bind(f"tg.maximum({acc.text} * 0.5 + {bias.text}, 0.0)", shape, "f32")
-        if w.choose.chance(25):
+            bias = w.load(outer, w.choose.pick(FLOATS) if total == "f32" else "i32", (1,))
+            acc = w.bind(f"tg.maximum({acc.text} {more} + {bias.text}, 0)", shape, total)
+        if w.choose.chance(25) and total == "f32":
             acc = fold_and_spread(w, outer, acc)
         order = w.choose.pick(((0, 1), (0, 1), (1, 0)))
-        w.store(outer, acc if order == (0, 1) else Tile(f"{acc.text}.T", shape[::-1], "f32"), order)
+        w.store(outer, acc if order == (0, 1) else Tile(f"{acc.text}.T", shape[::-1], total), order)
 
 
 @feature("single_products")

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import tidegate
-from features.judge import Judgement, copied, differences, expected, judge, seeded, simulated
+from features.device import TORCH, call_on_tensors
+from features.judge import Judgement, differences, expected, judge, seeded, simulated
 from features.program import FeatureProgram
 from tidegate.runtime.device import available
 
@@ -98,21 +99,25 @@ def launched(
     program: FeatureProgram, kernel: Any, compiled: Any, seed: int, outcome: Judgement
 ) -> list[tuple[str, str]]:
     """Faults of the kernel on the GPU, called twice: what differs between the calls is a race. Every other seed calls
-    the kernel object, which compiles for what divides the sizes of the arrays."""
-    arguments, wanted, bounds = expected(program, kernel, compiled, seed)
+    the kernel object, which compiles for what divides the sizes of the arrays, with torch tensors where torch is."""
+    wanted, bounds = expected(program, kernel, compiled, seed)
     call = compiled
     if seed % 2:
         how = {"warps": program.warps, "plan": program.producer, "share": program.share}
         call = functools.partial(kernel, **program.fixed, **how)
     else:
         outcome.timed("cubin", lambda: compiled.cubin)
+    tensors = TORCH and (seed % 2 == 1 or any(p.strided for p in program.parameters))
     found = []
     for limit in (COMPILE_SECONDS if seed % 2 else LIMIT_SECONDS, LIMIT_SECONDS):
-        got = copied(arguments)
+        got = program.arguments(seed)
         watchdog = threading.Timer(limit, os._exit, (HUNG,))
         watchdog.daemon = True
         watchdog.start()
-        outcome.timed("launch", lambda: call(*got))  # noqa: B023
+        if tensors:
+            got = outcome.timed("launch", lambda: call_on_tensors(call, got))  # noqa: B023
+        else:
+            outcome.timed("launch", lambda: call(*got))  # noqa: B023
         watchdog.cancel()
         found += [("value", text) for text in differences(program, got, wanted, bounds)]
     return found
