@@ -42,9 +42,26 @@ def per_rank(n: int) -> st.SearchStrategy[tuple[int, ...]]:
 slots = st.sampled_from(sorted(BUFFERS)).flatmap(
     lambda name: st.builds(tir.Slot, st.just(name), st.none() | names, per_rank(BUFFERS[name]), st.booleans())
 )
-windows = st.lists(st.tuples(exprs, st.none() | exprs), max_size=3).flatmap(
-    lambda axes: st.builds(tir.Window, names, st.just(tuple(o for o, _ in axes)), st.just(tuple(b for _, b in axes)))
-)
+
+
+@st.composite
+def _windows(draw: st.DrawFn) -> tir.Window:
+    """Axes of every form; at most one is gathered."""
+    axes = draw(st.lists(st.tuples(exprs, st.none() | exprs, st.booleans(), st.booleans()), max_size=3))
+    rows = draw(st.none() | st.integers(0, len(axes) - 1)) if axes else None
+    if rows is not None:
+        axes[rows] = (Int(0), draw(exprs), False, False)
+    return tir.Window(
+        draw(names),
+        tuple(origin for origin, *_ in axes),
+        tuple(bound for _, bound, *_ in axes),
+        tuple(axis for axis, (*_, fixed, _) in enumerate(axes) if fixed),
+        tuple(axis for axis, (*_, below) in enumerate(axes) if below),
+        None if rows is None else tir.Rows(rows, draw(names)),
+    )
+
+
+windows = _windows()
 swizzles = st.builds(Swizzle, *[st.integers(0, 9)] * 3)
 KINDS: dict[str, st.SearchStrategy[Any]] = {
     "name": names,

@@ -105,6 +105,34 @@ def exchanged(x: tg.Tensor["M", 16, "f32"], table: tg.Tensor["R", 64, "f32"], y:
         y[m, :] = total
 
 
+@tg.kernel(warps=2)
+def chosen(
+    x: tg.Tensor["M", 16, "f32"],
+    shift: tg.Tensor["K", 16, "i32"],
+    table: tg.Tensor["R", 64, "f32"],
+    y: tg.Out["M", 64, "f32"],
+    *,
+    STAGES=3,
+):
+    """A fill that runs ahead needs what was made in front of the loop, and held otherwise."""
+    for m in tg.grid(tg.tiles("M", 16)):
+        rows = tg.load(x[m, :]).argmax(axis=1)
+        total = tg.zeros((16, 64))
+        for k in tg.range("K"):
+            total += tg.load(table[rows, :], by=COPY, stages=STAGES)
+            total += tg.load(table[rows + tg.load(shift[k, :]), :], by=COPY, stages=STAGES)
+        y[m, :] = total
+
+
+@pytest.mark.parametrize("count", [0, 1, 4])
+def test_fills_that_run_ahead_take_rows_from_before_the_loop(count: int) -> None:
+    x, table, shift = numbers(20, 16), numbers(17, 64), rows_for(count, 16, most=4)
+    (y,) = agrees(chosen, x, shift, table, np.full((20, 64), np.nan, "f4"), multiples={"M": 4, "R": 1, "K": 1})
+    rows = x.argmax(axis=1)
+    shifts = np.tile(shift, 2)[:, :20]
+    assert np.allclose(y, sum((table[rows] + taken(table, rows + s) for s in shifts), np.float32(0)), atol=1e-5)
+
+
 def test_rows_may_be_results_of_any_kind() -> None:
     x, table = numbers(20, 16), numbers(17, 64)
     (y,) = agrees(exchanged, x, table, np.full((20, 64), np.nan, "f4"), multiples={"M": 4, "R": 1})

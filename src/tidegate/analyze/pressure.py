@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tidegate.ir import legal, tir
+from tidegate.ir.dtypes import BOOL
 
 
 def tiles(instr: tir.Instruction, how: str) -> Iterator[str]:
@@ -23,7 +24,7 @@ def peak(program: legal.LegalProgram, loop: legal.Loop) -> int:
     inside = list(legal.steps(loop.body))
     own = {s.id for s in inside}
     outside = {n for s in legal.steps(program.body) if s.id not in own for n in tiles(s.instr, "reads")}
-    words = {str(r.name): r.dtype.words(program.layout(r.layout).registers) for r in program.registers}
+    words = _words(program)
     uses: dict[str, list[tuple[int, bool]]] = {}
     for at, step in enumerate(inside):
         for how in ("reads", "writes"):
@@ -36,3 +37,15 @@ def peak(program: legal.LegalProgram, loop: legal.Loop) -> int:
         return following[0] if following else uses[name][0][1] or name in outside
 
     return max((sum(words[n] for n in uses if live(n, point)) for point in range(len(inside))), default=0)
+
+
+def _words(program: legal.LegalProgram) -> dict[str, int]:
+    """Per tile: masks become predicates, and a broadcast takes what its source does, whose registers it renames."""
+    words = {}
+    for register in program.registers:
+        count = program.layout(register.layout).registers
+        words[str(register.name)] = -(-count // 32) if register.dtype == BOOL else register.dtype.words(count)
+    for step in legal.steps(program.body):
+        if isinstance(step.instr, tir.Spread):
+            words[step.instr.dst] = min(words[step.instr.dst], words[step.instr.src])
+    return words

@@ -115,6 +115,14 @@ class Indices:
         found = (self.obstacle(v, loop) for v in hir.operands(maker))
         return next((v for v in found if v is not None), None)
 
+    def entering(self, value: hir.Value, loop: str | None) -> Iterator[hir.Value]:
+        """What a fill of ``loop`` that makes the value needs from in front of the loop."""
+        if not self.made_in(value, loop):
+            yield value
+        elif self.simple(maker := self.makers.get(value.id)) and maker is not None:
+            for operand in hir.operands(maker):
+                yield from self.entering(operand, loop)
+
 
 def owner(layout: Layout) -> Layout:
     """The layout in which only the first holder of each element holds it."""
@@ -150,6 +158,14 @@ class Gathering:
         for layout in self.indices.wanted.get(made.id, ()):
             if made.id in self.indices.idle or self.build.register_layout(self.registers[made.id]) != layout:
                 self.converted[made.id, layout] = self.remade(node, layout, None, None)
+
+    def place_rows(self, loop: hir.Loop) -> None:
+        """What fills of a loop need from in front of it they find there, in their layouts: they may run ahead."""
+        for node in loop.body:
+            if isinstance(node, hir.Load) and node.window.rows and self.mechanisms[node.result.id] != "registers":
+                layout = rows_layout(node.window, self.copy(node)[0])
+                for value in self.indices.entering(node.window.rows, loop.id):
+                    self.operand(value, layout, node.span)
 
     def gather_place(self, node: Gather) -> tuple[Layout, str | None]:
         """The layout of a gather's tile, and the loop whose fills it is part of."""

@@ -176,6 +176,7 @@ class _Legaliser(Gathering):
         if node.trips == Int(0):  # what never runs has no steps, rings or syncs
             return
         self.place_operands(node)
+        self.place_rows(node)
         outer, self.build.steps = self.build.steps, []
         kept = dict(self.converted), dict(self.scratched)
         self.block(node.body, node.id)

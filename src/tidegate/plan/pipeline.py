@@ -47,7 +47,8 @@ class Schedule:
 
 
 def pipelined(program: legal.LegalProgram, ahead: Mapping[str, int]) -> Schedule:
-    """The schedule with reads issued early in every loop that allows it: without conditions, for one."""
+    """The schedule with reads issued early in every loop that allows it: no product and no tile of the loop under a
+    condition, for one."""
     early: list[str] = []
     sooner: list[str] = []
     fills: dict[str, str] = {}
@@ -55,7 +56,8 @@ def pipelined(program: legal.LegalProgram, ahead: Mapping[str, int]) -> Schedule
         rings = [r.name for r in program.rings if r.loop == loop.id and ahead.get(r.name)]
         steps = list(own_steps(loop.body))
         products = [i for i, s in enumerate(steps) if isinstance(s.instr, tir.Mma)]
-        whole = not any(isinstance(n, legal.If) for n in legal.walk(loop.body))
+        guarded = [s for n in legal.walk(loop.body) if isinstance(n, legal.If) for s in legal.steps((n,))]
+        whole = not any(isinstance(s.instr, tir.Mma) or s.fills in rings or reads(s, rings) for s in guarded)
         if not rings or not whole or len(products) < 2 or peak(program, loop) > SPARE:
             continue
         first = steps[products[0]].instr
