@@ -16,7 +16,7 @@ from math import inf, lcm, prod
 from typing import Protocol
 
 from tidegate.check import control
-from tidegate.check.automaton import Node, Part, Straight, distinct
+from tidegate.check.automaton import Key, Node, Part, Straight, distinct
 from tidegate.check.control import (
     Atom,
     Env,
@@ -31,7 +31,7 @@ from tidegate.check.control import (
     exactly,
     tests_of,
 )
-from tidegate.check.knowledge import Knowledge, Numbers, Outcome
+from tidegate.check.knowledge import NOTHING, Knowledge, Numbers, Outcome
 from tidegate.check.machine import Machine
 from tidegate.check.sites import Group
 from tidegate.check.state import At, Fault, Log, State
@@ -74,6 +74,9 @@ class Given(Protocol):
         """A scalar argument."""
 
 
+Observer = Callable[[State, Knowledge, tir.Stmt, Env, Group], None]
+
+
 class Explorer:
     """Executes a kernel's body on sets of states. ``indices`` fixes grid indices; ``observe`` sees every instruction
     before it executes; ``exact``: no iteration is left out; ``shared``: what other runs have found out is used, and the
@@ -84,7 +87,7 @@ class Explorer:
         machine: Machine,
         sizes: Mapping[str, int],
         indices: Mapping[str, int] | None = None,
-        observe: Callable[[State, tir.Stmt, Env, Group], None] | None = None,
+        observe: Observer | None = None,
         exact: bool = False,
         shared: bool = True,
         given: Given | None = None,
@@ -309,20 +312,12 @@ class Explorer:
     # ------------------------------------------------------------------------------------------ statements
 
     def _initial(self) -> Node:
-        state = self.machine.start()
+        known = NOTHING
         if self.given is not None:
             for scalar in self.kernel.arguments:
                 if scalar.dtype == I32:
-                    state.knowledge = state.knowledge.holds(scalar.name, Int(self.given.argument(scalar.name)))
-        return self.automaton.node(state, self.shared)
-
-    def _knowing(self, node: Node, known: Knowledge) -> Node:
-        """The node with this knowledge instead of its own."""
-        if known == node.state.knowledge:
-            return node
-        state = node.state.copy()
-        state.knowledge = known
-        return self.automaton.node(state, self.shared)
+                    known = known.holds(scalar.name, Int(self.given.argument(scalar.name)))
+        return Node(self.automaton.kind(self.machine.start(), self.shared), known)
 
     def _formula(self, condition: Expr) -> Formula:
         if condition not in self._conditions:
@@ -372,8 +367,8 @@ class Explorer:
         """Where reading an integer leads: the machine has nothing to see in it."""
         self._count(1)
         if self.observe is not None:
-            self.observe(node.state, stmt, env, self.machine.everyone)
-        return self._knowing(node, self.unknown.load(stmt, node.state.knowledge, env))
+            self.observe(node.state, node.known, stmt, env, self.machine.everyone)
+        return node.knowing(self.unknown.load(stmt, node.known, env))
 
     def _decided(self, condition: Expr, nodes: list[Node], env: Env) -> tuple[list[Node], list[Node]]:
         """The nodes for which a condition holds and the others; one that does not tell is both, with what each
@@ -381,11 +376,10 @@ class Explorer:
         sides: dict[bool, list[Node]] = {True: [], False: []}
         told: dict[Knowledge, list[Outcome]] = {}
         for node in nodes:
-            known = node.state.knowledge
-            if known not in told:
-                told[known] = self._outcomes(condition, known, env)
-            for truth, more in told[known]:
-                sides[truth].append(self._knowing(node, more))
+            if node.known not in told:
+                told[node.known] = self._outcomes(condition, node.known, env)
+            for truth, known in told[node.known]:
+                sides[truth].append(node.knowing(known))
         return sides[True], sides[False]
 
     def _outcomes(self, condition: Expr, known: Knowledge, env: Env) -> list[Outcome]:
@@ -425,8 +419,8 @@ class Explorer:
 
     def _straight(self, part: Straight, node: Node, env: Env) -> Node:
         at: At = tuple((name, place.value.exact) for name, place in env.places.items())
-        observe = self.observe
-        watch = None if observe is None else lambda state, stmt: observe(state, stmt, env, self.machine.everyone)
+        observe, everyone = self.observe, self.machine.everyone
+        watch = None if observe is None else lambda state, stmt: observe(state, node.known, stmt, env, everyone)
         behind, steps = self.automaton.execute(node, part, at, watch, self.shared)
         self._count(steps)
         return behind
@@ -440,7 +434,7 @@ class Explorer:
         """Nodes with one start, end and number of trips go through the loop together."""
         alike: dict[tuple[Linear, Linear, Interval], list[Node]] = {}
         for node in nodes:
-            known = node.state.knowledge
+            known = node.known
             start, end = (self.reader.linear(self.unknown.expression(e, known)) for e in (loop.start, loop.stop))
             start = env.resolve(start)
             trips = self.unknown.interval(end.plus(start, -1), known, env)
@@ -449,7 +443,7 @@ class Explorer:
         out: list[Node] = []
         for (start, end, trips), some in alike.items():
             out += self._run(loop, some, env, start, end, trips)
-        return distinct([self._knowing(node, self.unknown.left(loop, node.state.knowledge)) for node in out])
+        return distinct([node.knowing(self.unknown.left(loop, node.known)) for node in out])
 
     def _run(
         self, loop: tir.For, nodes: list[Node], env: Env, start: Linear, end: Linear, trips: Interval
@@ -478,7 +472,7 @@ class Explorer:
     ) -> tuple[list[Node], Env]:
         """What is known once a loop is taken to have so many trips."""
         length = end.plus(start, -1)
-        some = [self._knowing(n, self.unknown.taken(length, trips, n.state.knowledge, env)) for n in nodes]
+        some = [n.knowing(self.unknown.taken(length, trips, n.known, env)) for n in nodes]
         return some, env.taking(end, Interval(start.const + trips.low, start.const + trips.high))
 
     def _occurs(self, form: Linear, value: int, env: Env) -> bool:
@@ -489,7 +483,7 @@ class Explorer:
     def _body(self, loop: tir.For, nodes: list[Node], env: Env, place: Place) -> list[Node]:
         inside = env.at(loop.index, place)
         nodes = self._block(loop.body, nodes, inside)
-        return distinct([self._knowing(n, self.unknown.next(loop, n.state.knowledge, inside)) for n in nodes])
+        return distinct([n.knowing(self.unknown.next(loop, n.known, inside)) for n in nodes])
 
     def _place(self, start: Linear, end: Linear, i: Interval, left: Interval) -> Place:
         """The place of iteration ``i`` of a loop."""
@@ -510,7 +504,7 @@ class Explorer:
         out."""
         head, tail = self._edges(loop.index)
         middle = Interval(head, count - tail - 1)
-        seen: dict[tuple[frozenset[bytes], int], int] = {}
+        seen: dict[tuple[frozenset[Key], int], int] = {}
         i, skipped = 0, False
         while i < count:
             if middle.low <= i <= middle.high:
@@ -535,7 +529,7 @@ class Explorer:
         """The node with a note in its log of iterations that were left out."""
         state = node.state.copy()
         state.log = Log(loop, (), state.now, state.log, skipped) if skipped else state.log
-        return self.automaton.node(state, shared=False)
+        return Node(self.automaton.kind(state, shared=False), node.known)
 
     def _any(self, loop: tir.For, nodes: list[Node], env: Env, start: Linear, end: Linear) -> list[Node]:
         """Every number of iterations from head + tail on."""
@@ -546,7 +540,7 @@ class Explorer:
         middle = self._place(start, end, Interval(head, inf), far)
         # The residue of the index travels with the states, so that a condition may depend on it.
         groups = {(start.const + head) % self.period: nodes}
-        seen: dict[int, dict[bytes, Node]] = {}
+        seen: dict[int, dict[Key, Node]] = {}
         while groups:
             following: dict[int, list[Node]] = {}
             for residue, some in groups.items():
@@ -589,7 +583,7 @@ def explorer(
     machine: Machine,
     sizes: Mapping[str, int],
     indices: Mapping[str, int] | None = None,
-    observe: Callable[[State, tir.Stmt, Env, Group], None] | None = None,
+    observe: Observer | None = None,
     exact: bool = False,
     shared: bool = True,
     given: Given | None = None,

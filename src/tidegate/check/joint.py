@@ -32,6 +32,7 @@ from tidegate.check.control import (
     single,
 )  # fmt: skip
 from tidegate.check.explore import Case, Explorer
+from tidegate.check.knowledge import NOTHING
 from tidegate.check.sites import Group, groups
 from tidegate.check.state import At, Fault, Log, State
 from tidegate.ir import expr as ex
@@ -235,7 +236,7 @@ class Roles(Explorer):
         actor = joint.actors[number]
         at = self._at(actor, env)
         if self.observe is not None:
-            self.observe(joint.state, stmt, self._env(actor, env), actor.group)
+            self.observe(joint.state, NOTHING, stmt, self._env(actor, env), actor.group)
         self._count(1)
         if self.machine.step(joint.state, stmt, at, actor.group):
             joint.actors[number] = Actor(actor.group, after)

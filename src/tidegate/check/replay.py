@@ -12,6 +12,7 @@ import numpy as np
 
 from tidegate.check.control import Env
 from tidegate.check.explore import Given, explorer
+from tidegate.check.knowledge import Knowledge
 from tidegate.check.machine import Machine
 from tidegate.check.pattern import Shape, other_thread, pattern
 from tidegate.check.sites import Group
@@ -74,7 +75,7 @@ class Replay:
     count: int = 0
     cta: tuple[tuple[str, int], ...] = ()
 
-    def observe(self, state: State, stmt: tir.Stmt, env: Env, group: Group) -> None:
+    def observe(self, state: State, known: Knowledge, stmt: tir.Stmt, env: Env, group: Group) -> None:
         found = window_of(self.kernel, stmt)
         if found is None or self.finding is not None:
             return
@@ -82,7 +83,7 @@ class Replay:
         if self.count > MAX_INSTANCES:
             raise TooMany
         values = {n: p.value.exact for n, p in env.places.items()}
-        values |= {n: v.value if isinstance(v, ex.Int) else None for n, v in state.knowledge.values}
+        values |= {n: v.value if isinstance(v, ex.Int) else None for n, v in known.values}
         exact = {n: v for n, v in values.items() if v is not None}
         if len(exact) < len(values):
             raise TooMany

@@ -99,6 +99,10 @@ def binary(op: str, a: Expr | int, b: Expr | int) -> Expr:
         return b
     if op == "*" and Int(0) in (a, b):
         return Int(0)
+    if op in ("&&", "||"):
+        one, other = (b, a) if isinstance(b, Int) else (a, b)
+        if isinstance(one, Int):
+            return other if bool(one.value) == (op == "&&") else Int(int(op == "||"))
     return _joined(op, a, b) or Bin(op, a, b)
 
 
@@ -145,16 +149,6 @@ def negated(condition: Expr) -> Expr:
             case "&&" | "||":
                 return binary("||" if condition.op == "&&" else "&&", negated(a), negated(b))
     return binary("==", condition, 0)
-
-
-def both(a: Expr, b: Expr) -> Expr:
-    """``a && b``, a condition that always holds left out."""
-    return b if a == Int(1) else a if b == Int(1) else binary("&&", a, b)
-
-
-def either(a: Expr, b: Expr) -> Expr:
-    """``a || b``, a condition that never holds left out."""
-    return b if a == Int(0) else a if b == Int(0) else binary("||", a, b)
 
 
 def evaluate(e: Expr, env: Mapping[str, int]) -> int:

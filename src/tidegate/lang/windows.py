@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, NoReturn
 
 from tidegate.errors import BadCall, WindowMismatch
 from tidegate.ir import hir
 from tidegate.ir.dtypes import I32
-from tidegate.ir.expr import Expr, Int, Sym, add, binary, both, difference, either, least, mul, negated
+from tidegate.ir.expr import Expr, Int, Sym, add, binary, difference, least, mul, negated
 from tidegate.lang import surface
 from tidegate.lang.elementwise import Elementwise, describe
 from tidegate.lang.scope import Integer, TileIndex
@@ -225,12 +225,13 @@ class Windows(Elementwise):
         match node:
             case ast.BoolOp():
                 some = [self.condition(v) for v in node.values]
-                return reduce(both if isinstance(node.op, ast.And) else either, some)
+                return reduce(partial(binary, "&&" if isinstance(node.op, ast.And) else "||"), some)
             case ast.UnaryOp():
                 return negated(self.condition(node.operand))
         assert isinstance(node, ast.Compare)  # callers asked is_condition
         values = [self.integer(n) for n in (node.left, *node.comparators)]
-        return reduce(both, [compared(op, a, b) for op, a, b in zip(node.ops, values, values[1:], strict=False)])
+        tests = [compared(op, a, b) for op, a, b in zip(node.ops, values, values[1:], strict=False)]
+        return reduce(partial(binary, "&&"), tests)
 
     # -------------------------------------------------------------------------------------- positions
 

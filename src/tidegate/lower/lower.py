@@ -96,13 +96,11 @@ class _Lowering:
             case Turn():
                 group = next(g for g in self.channels if g.name == node.channel)
                 return [tir.Advance(self.cursor_name(group, "fill" if node.side == "fill" else "read"))]
-            case Guard():
+            case Guard() | When():
                 if node.condition == Int(0):
                     return []
-                inner = tuple(self.block(node.body))
-                return list(inner) if node.condition == Int(1) else [tir.If(node.condition, inner)]
-            case When():
-                return [tir.If(node.condition, tuple(self.block(node.body)), line=node.line)]
+                inner, line = tuple(self.block(node.body)), node.line if isinstance(node, When) else 0
+                return list(inner) if node.condition == Int(1) else [tir.If(node.condition, inner, line=line)]
             case Repeat():
                 loop = node.loop
                 inner = tuple(self.block(node.body))
