@@ -78,6 +78,21 @@ def cases() -> Iterator[Case]:
     yield Case("stencil", "jacobi", {"BH": 8, "BW": 16}, {"H": 24, "W": 24})
     wide = {**attention, "D": 32, "warps": 8, "STAGES": 1}
     yield Case("attention_small", "attention", wide, {"B": 1, "H": 2, "HK": 1, "S": 24}, ("T", 16))
+    for stages in range(1, 5):  # one sequence for each number of trips from 0 to 2S + 1
+        sequences = {"B": 2 * stages + 2, "T": 16 * (2 * stages + 1), "D": 24}
+        yield Case("scan_blocks", "scan_blocks", {"STAGES": stages, "BT": 16, "BD": 16, "warps": 2}, sequences)
+        options = {"STAGES": stages, "D": 16, "PAGE": 16, "warps": 2}
+        pages = {"B": 2 * stages + 2, "HK": 2, "G": 8, "P": 5, "N": 2 * stages + 1}
+        yield Case("sparse_decode", "sparse_decode", options, pages)
+
+
+def integers(case: Case, name: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray | None:
+    """Lengths of 0, 1, 2, ... blocks, every other one ragged; pages that are there, left out and out of range. None for
+    other tensors."""
+    if name == "lengths":
+        tile = case.options.get("BT", case.options.get("PAGE", 1))
+        return np.array([max(tile * b - (5 if b % 2 else 0), 0) for b in range(*shape)])
+    return rng.integers(-1, case.sizes["P"] + 1, shape) if name == "table" else None
 
 
 CASES = tuple(cases())
@@ -90,28 +105,34 @@ def compiled(case: Case, producer: str, **more: Any) -> Compiled:
     return kernel.compile(target, plan=producer, multiples=multiples, **{**case.options, **more})
 
 
-def arrays_for(k: Compiled, sizes: dict[str, int]) -> list[np.ndarray]:
+def arguments_for(case: Case, k: Compiled, sizes: dict[str, int]) -> dict[str, Any]:
+    """The arguments by name, in order."""
     known, rng = {**dict(k.program.sizes), **sizes}, np.random.default_rng(0)
-    shapes = [tuple(known.get(str(e)) if str(e) in known else int(str(e)) for e in t.shape) for t in k.program.tensors]
-    return [
-        sample(rng, s, t.dtype) if t.input else unwritten(s, t.dtype)
-        for t, s in zip(k.program.tensors, shapes, strict=True)
-    ]
+    found: dict[str, Any] = {s.name: -0.25 for s in k.program.scalars}
+    for t in k.program.tensors:
+        shape = tuple(known[str(e)] if str(e) in known else int(str(e)) for e in t.shape)
+        counts = integers(case, t.name, shape, rng)
+        drawn = sample(rng, shape, t.dtype) if counts is None else counts.astype(t.dtype.numpy)
+        found[t.name] = drawn if t.input else unwritten(shape, t.dtype)
+    return {name: found[name] for name in k.program.order}
+
+
+def copies(arguments: dict[str, Any]) -> list[Any]:
+    return [a.copy() if isinstance(a, np.ndarray) else a for a in arguments.values()]
 
 
 def assert_equals_plain(case: Case, k: Compiled, sizes: dict[str, int]) -> None:
-    arrays = arrays_for(k, sizes)
-    named = dict(zip((t.name for t in k.program.tensors), arrays, strict=True))
-    bounds = rounding_bound(k.program, named, k.target)
-    wanted = [a.copy() for a in arrays]
+    arguments = arguments_for(case, k, sizes)
+    bounds = rounding_bound(k.program, arguments, k.target)
+    wanted = copies(arguments)
     getattr(example(case.file), case.kernel).plain(*wanted, **case.options)
     for completion in ("late", "early", "random"):
-        got = [a.copy() for a in arrays]
+        got = copies(arguments)
         result = k.simulate(*got, completion=completion, seed=1)
         assert result.ok, f"{sizes}: {result}"
-        for tensor, mine, plain in zip(k.program.tensors, got, wanted, strict=True):
-            if tensor.output:
-                assert not (text := difference(mine, plain, bounds[tensor.name])), f"{sizes} {completion}: {text}"
+        for name, mine, plain in zip(arguments, got, wanted, strict=True):
+            if name in bounds:
+                assert not (text := difference(mine, plain, bounds[name])), f"{sizes} {completion}: {text}"
 
 
 @pytest.mark.parametrize("producer", PRODUCERS)

@@ -28,7 +28,7 @@ MAX_RUNS = 300
 FIRST_RUNS = 6
 """Concrete runs before the proof is tried."""
 
-MORE_WITH_NUMBERS = 4
+MORE_WITH_NUMBERS = 2
 """So many times more of both, where numbers vary too."""
 
 MAX_TILES = 24

@@ -114,6 +114,7 @@ class Explorer:
         ends: dict[str, Linear] = {axis.name: self.reader.linear(axis.extent) for axis in self.kernel.grid}
         forms: list[Linear] = []
         self.distance: dict[Term, int] = {}  # per index and atom: the largest distance that something looks at
+        tests: list[tuple[control.Test, int]] = []
         for stmt in tir.walk(self.kernel.body):
             if isinstance(stmt, tir.For):
                 start, end = self.reader.linear(stmt.start), self.reader.linear(stmt.stop)
@@ -126,9 +127,12 @@ class Explorer:
                 for test in tests_of(self._formula(stmt.condition)):
                     forms.append(test.value)
                     if test.value.terms:
-                        self._look(control.reach(test.value, min(_distances(test.value, ends))))
+                        distance = min(_distances(test.value, ends))
+                        self._look(control.reach(test.value, distance))
+                        tests.append((test, distance))
             elif isinstance(stmt, tir.LdScalar) and self.given is not None:
                 forms += [self.reader.linear(e) for e in stmt.src.origin]
+        self.near = self._closest(ends, tests) if self.kernel.scalars else {}
         # An atom that ends a loop is looked at as closely as the loop's index.
         for name, end in ends.items():
             self._look(control.reach(end, self.distance.get(Index(name), 0)))
@@ -140,6 +144,27 @@ class Explorer:
         extents = [self.reader.linear(axis.extent) for axis in self.kernel.grid]
         self.running = {t for e in extents if e.const <= 0 for t in _alone(e)}
         self.period = lcm(*(m for form in forms for m in control.moduli(form)), 1)
+
+    def _closest(self, ends: Mapping[str, Linear], tests: list[tuple[control.Test, int]]) -> dict[str, tuple[int, int]]:
+        """The fewest first and last values of each loop's index that have to be told apart: runs that split at what
+        inputs hold are many, and what a test leaves undecided they explore both ways."""
+        found: dict[str, tuple[int, int]] = {}
+        for loop in (s for s in tir.walk(self.kernel.body) if isinstance(s, tir.For)):
+            start, end = self.reader.linear(loop.start), ends[loop.index]
+            head = tail = max(abs(start.const), *(control.constants(end) if end.terms else (0,)))
+            for test, distance in tests:
+                c = test.value.coefficient(Index(loop.index))
+                if not c:
+                    continue
+                rest = test.value.plus(control.single(Index(loop.index)), -c)
+                least, exact = -(-distance // abs(c)), int(test.op != ">=")
+                if rest.terms:  # compared with the end, or with something else
+                    tail = max(tail, least + exact - (1 - exact))
+                if not rest.terms or rest.plus(end, c).terms:
+                    head = max(head, least + exact)
+            # What was found out ahead of the first trips is asked while they are told apart.
+            found[loop.index] = (min(max(head, tail, 1), MAX_DISTANCE), min(max(tail, 0), MAX_DISTANCE))
+        return found
 
     @property
     def concrete(self) -> bool:
@@ -154,7 +179,7 @@ class Explorer:
     def _edges(self, name: str) -> tuple[int, int]:
         """How many first and last values of an index are told apart."""
         distance = self.distance.get(Index(name), 0)
-        return distance + 1, distance + 1
+        return self.near.get(name, (distance + 1, distance + 1))
 
     def cases(self) -> list[Case]:
         """All combinations that a check has to replay; raises :class:`Exhausted` when there are too many."""
@@ -419,7 +444,8 @@ class Explorer:
             start, end = (self.reader.linear(self.unknown.expression(e, known)) for e in (loop.start, loop.stop))
             start = env.resolve(start)
             trips = self.unknown.interval(end.plus(start, -1), known, env)
-            alike.setdefault((start, end, trips), []).append(node)
+            if trips.low <= trips.high:
+                alike.setdefault((start, end, trips), []).append(node)
         out: list[Node] = []
         for (start, end, trips), some in alike.items():
             out += self._run(loop, some, env, start, end, trips)

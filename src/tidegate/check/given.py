@@ -14,57 +14,77 @@ from tidegate.ir.spec import expressions
 CONSTANTS = (0, 1, 2, 3, 4, 5, 6, 8, 12, -1)
 """Multiples of what expressions count by, the same everywhere."""
 
-PATTERNS = ("rising", "odd", "even", "thirds", "mixed", "scattered")
-"""Others: by the sum of the address."""
+PERIODS = (2, 3, 4, 5, 6)
+TRIPS = 8
+"""Of loops that end by a number, where a condition changes from trip to trip."""
 
 
 @dataclass(frozen=True)
 class Numbers:
-    """One choice: a constant, or a pattern. ``units``: per tensor and argument, what expressions count it by."""
+    """One choice. ``units``: per tensor and argument, what expressions count it by; ``bases``: what conditions compare
+    it with. Numbers are ``count`` units, but where ``pattern`` is given those that end no loop vary: by their address
+    they are on one side of their base or on the other, ``shift`` says on which."""
 
-    choice: int | str
+    count: int
     units: Mapping[str, int]
+    bases: Mapping[str, int]
+    ends: frozenset[str]
+    pattern: str = ""
+    period: int = 1
+    shift: int = 0
 
     def element(self, tensor: str, place: tuple[int, ...]) -> int:
-        return self.units.get(tensor, 1) * self._count(tensor, place)
+        return self._value(tensor, place)
 
     def argument(self, name: str) -> int:
-        return self.units.get(name, 1) * self._count(name, ())
+        return self._value(name, ())
 
-    def _count(self, name: str, place: tuple[int, ...]) -> int:
-        total = sum(place)
-        match self.choice:
-            case "rising":
-                return total
-            case "odd" | "even":
-                return (total + (self.choice == "even")) % 2
-            case "thirds":
-                return int(total % 3 == 0)
-            case "mixed":
-                return (5 * total + 2) % 7
-            case "scattered":
-                return zlib.crc32(f"{name} {place}".encode()) % 6
-        return int(self.choice)
+    def _value(self, name: str, place: tuple[int, ...]) -> int:
+        if not self.pattern or name in self.ends:
+            return self.units.get(name, 1) * self.count
+        turn = sum(place) % self.period == 0
+        if self.pattern == "scattered":
+            turn = zlib.crc32(f"{name} {place}".encode()) % 2 == 0
+        return self.bases.get(name, 0) + self.shift + int(turn != (self.pattern == "off"))
 
 
 def choices(kernel: tir.Kernel) -> Iterator[Numbers]:
     """What to try, simple ones first; one choice where nothing is read or given."""
     if not any(s.dtype == I32 for s in kernel.scalars):
-        yield Numbers(0, {})
+        yield Numbers(0, {}, {}, frozenset())
         return
-    units = _units(kernel)
-    for choice in (*CONSTANTS, *PATTERNS):
-        yield Numbers(choice, units)
-
-
-def _units(kernel: tir.Kernel) -> dict[str, int]:
-    """The smallest tile in which expressions count a number."""
     body = tir.walk(kernel.body)
     source = {str(s.scalar): str(s.src.tensor) for s in body if isinstance(s, tir.LdScalar)}
+    bounds = (e for s in body if isinstance(s, tir.For) for e in (s.start, s.stop))
+    ends = frozenset(source.get(n, n) for e in bounds for n in ex.symbols(e))
+    known = (_units(body, source), _bases(body, source), ends)
+    for count in CONSTANTS:
+        yield Numbers(count, *known)
+    for period in PERIODS:
+        for pattern in ("on", "off"):
+            for shift in (-1, 0):
+                yield Numbers(TRIPS, *known, pattern, period, shift)
+    for shift in (-1, 0):
+        yield Numbers(TRIPS, *known, "scattered", 1, shift)
+
+
+def _units(body: list[tir.Stmt], source: Mapping[str, str]) -> dict[str, int]:
+    """The smallest tile in which expressions count a number."""
     found: dict[str, int] = {}
     for part in (p for stmt in body for e in expressions(stmt) for p in ex.parts(e)):
         if isinstance(part, ex.Bin) and part.op in ("cdiv", "/") and isinstance(part.b, ex.Int):
-            for name in ex.symbols(part.a):
-                name = source.get(name, name)
+            for name in (source.get(n, n) for n in ex.symbols(part.a)):
                 found[name] = min(found.get(name, part.b.value), part.b.value)
+    return found
+
+
+def _bases(body: list[tir.Stmt], source: Mapping[str, str]) -> dict[str, int]:
+    """A constant that conditions compare a number with."""
+    found: dict[str, int] = {}
+    for condition in (s.condition for s in body if isinstance(s, tir.If)):
+        for part in ex.parts(condition):
+            match part:
+                case ex.Bin(op, ex.Sym(name), ex.Int(value)) | ex.Bin(op, ex.Int(value), ex.Sym(name)):
+                    if op in ex.COMPARISONS:
+                        found.setdefault(source.get(name, name), value)
     return found

@@ -229,7 +229,7 @@ class Numbers:
     # ------------------------------------------------------------------------------------------ ranges
 
     def interval(self, linear: Linear, known: Knowledge, env: Env) -> Interval:
-        """The bounds of a form, by the environment and by facts of it."""
+        """The bounds of a form, by the environment and by facts of it; empty for a run that cannot be."""
         if not known.facts:
             return env.bounds(linear)
         form, sign, const = self.form(linear)
@@ -237,7 +237,7 @@ class Numbers:
 
     def _range(self, form: Form, known: Knowledge, env: Env) -> Range:
         found = Range(self._bounds(form, known, env))
-        if found.within.exact is not None or not known.facts:
+        if not known.facts:
             return found
         exact = tuple((n, p.value.exact) for n, p in env.places.items() if p.value.exact is not None)
         mine, sign, const = self._here(form, exact)
@@ -267,7 +267,8 @@ class Numbers:
     # ------------------------------------------------------------------------------------------ conditions
 
     def outcomes(self, formula: Formula, known: Knowledge, env: Env) -> list[Outcome]:
-        """The truth of a condition; both, with what each takes, where it is not decided."""
+        """The truth of a condition; both, with what each takes, where it is not decided, and neither for a run that
+        cannot be."""
         if isinstance(formula, Test):
             return self._test(formula, known, env)
         stop = formula.op == "||"

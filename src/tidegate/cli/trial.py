@@ -144,8 +144,11 @@ def _uses(program: hir.Program) -> Iterator[tuple[Expr, int, int]]:
         yield axis.extent, axis.size, 1
     for node in hir.walk(program.body):
         if isinstance(node, hir.Loop):
-            stages = [op.stages for op in hir.walk(node.body) if isinstance(op, hir.Load)]
-            yield node.extent, node.size, max([1, *stages])
+            loads = [op for op in hir.walk(node.body) if isinstance(op, hir.Load)]
+            stages = max([1, *(op.stages for op in loads)])
+            yield node.extent, node.size, stages
+            for part in (a for op in loads for a in op.window.axes if a.index == node.index):
+                yield part.extent, part.size, stages  # where the extent is a number that is read
 
 
 def draw(compiled: Compiled, own: Any, sizes: Mapping[str, int], seed: int) -> dict[str, Any]:

@@ -36,6 +36,8 @@ class Tensors:
         self.extents = {  # of indices that run over one extent wherever their name is used
             index: extent for index, found in seen.items() for extent, size in found if len(found) == size == 1
         }
+        windows = [n.window for n in hir.walk(program.body) if isinstance(n, (hir.Load, hir.Store, hir.AtomicAdd))]
+        self.in_tiles = {w.tensor for w in windows}
         self.multiples = {d: dict(program.multiples).get(d, DEFAULT_MULTIPLE) for d in program.dims}
         self.multiples.update(dict(program.sizes))
         self.align = {t.name: self.tensor_align(t) for t in program.tensors}
@@ -60,6 +62,8 @@ class Tensors:
     def tensor_align(self, tensor: hir.Tensor) -> int:
         """Bytes, at most 16, that divide the address of every row of a tensor."""
         align, size = gcd(self.pointer_align, WIDEST), tensor.dtype.size
+        if tensor.name not in self.in_tiles:
+            return size
         if tensor.pitch:
             return max(gcd(align, size * tensor.pitch), size)
         for extent in tensor.shape[1:][-1:]:  # what divides one row divides what precedes any other
