@@ -18,24 +18,29 @@ def numbers(*shape: int, dtype: Any = "f4", seed: int = 0) -> np.ndarray:
 
 
 def agrees(
-    kernel: Kernel, *arrays: np.ndarray, target: str = "sm_80", compile_text: bool = True, **options: Any
+    kernel: Kernel, *arguments: Any, target: str = "sm_80", compile_text: bool = True, **options: Any
 ) -> list[np.ndarray]:
-    """What the plain program writes, once every plan has been shown to be safe and to give the same."""
+    """What the plain program writes, once every plan has been shown to be safe and to give the same. ``arguments``:
+    arrays, and numbers for scalars."""
     constants = {name: value for name, value in options.items() if name != "multiples"}
-    wanted = [a.copy() for a in arrays]
+    wanted = _copies(arguments)
     kernel.plain(*wanted, **constants)
     for producer in PRODUCERS:
         k = kernel.compile(target, plan=producer, **options)
         assert (verdict := k.check()).status == "safe", verdict.text()
         if compile_text:
             assert k.cubin
-        tensors = k.program.tensors
-        bounds = rounding_bound(k.program, {t.name: a for t, a in zip(tensors, arrays, strict=True)})
+        names = k.program.order
+        bounds = rounding_bound(k.program, dict(zip(names, arguments, strict=True)))
         for completion in ("late", "early", "random"):
-            got = [a.copy() for a in arrays]
+            got = _copies(arguments)
             result = k.simulate(*got, completion=completion, seed=1)
             assert result.ok, f"{producer} {completion}: {result}"
-            for tensor, mine, plain in zip(tensors, got, wanted, strict=True):
-                if tensor.output:
-                    assert not (text := difference(mine, plain, bounds[tensor.name])), f"{producer}: {text}"
-    return [a for t, a in zip(k.program.tensors, wanted, strict=True) if t.output]
+            for name, mine, plain in zip(names, got, wanted, strict=True):
+                if name in bounds:
+                    assert not (text := difference(mine, plain, bounds[name])), f"{producer}: {text}"
+    return [a for name, a in zip(names, wanted, strict=True) if name in bounds]
+
+
+def _copies(arguments: tuple[Any, ...]) -> list[Any]:
+    return [a.copy() if isinstance(a, np.ndarray) else a for a in arguments]

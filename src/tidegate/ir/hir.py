@@ -400,6 +400,19 @@ def walk(body: Body) -> Iterator[Node]:
             yield from walk(inner)
 
 
+def of_trip(body: Body) -> Iterator[Op]:
+    """The ops of a body, those of branches included, but not those of loops."""
+    for node in body:
+        match node:
+            case Branch():
+                yield from of_trip(node.then)
+                yield from of_trip(node.otherwise)
+            case Loop():
+                pass
+            case _:
+                yield node
+
+
 def reads(node: Node) -> tuple[Value, ...]:
     """The tiles that a node reads itself, what loops and branches carry included; not those that its bodies read."""
     match node:

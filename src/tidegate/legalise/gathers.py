@@ -161,7 +161,7 @@ class Gathering:
 
     def place_rows(self, loop: hir.Loop) -> None:
         """What fills of a loop need from in front of it they find there, in their layouts: they may run ahead."""
-        for node in loop.body:
+        for node in hir.of_trip(loop.body):
             if isinstance(node, hir.Load) and node.window.rows and self.mechanisms[node.result.id] != "registers":
                 layout = rows_layout(node.window, self.copy(node)[0])
                 for value in self.indices.entering(node.window.rows, loop.id):

@@ -66,21 +66,23 @@ def pipelined(program: legal.LegalProgram, ahead: Mapping[str, int]) -> Schedule
         if not found or problem(program, loop, found, ahead):
             continue
         early += [s.id for s in found]
-        sooner += [s.id for s in steps[products[0] :] if movable(s, steps)]
+        sooner += [s.id for s in steps[products[0] :] if movable(s, loop.body)]
         for number, ring in enumerate(rings):
             fills[ring] = steps[products[min(number + 1, len(products) - 1)]].id
     return Schedule(ahead, frozenset(early), frozenset(sooner), fills)
 
 
-def movable(step: legal.Step, body: Sequence[legal.Step]) -> bool:
+def movable(step: legal.Step, body: legal.Body) -> bool:
     """May the step stand before the product that precedes it? It is a matrix read into registers of its own, with only
     products and such reads between."""
     if not isinstance(step.instr, tir.LdMatrix):
         return False
-    at = body.index(step)
-    while at and isinstance(body[at].instr, tir.LdMatrix):
-        at -= 1
-    return isinstance(body[at].instr, tir.Mma) and step.instr.dst not in registers(body[at].instr)
+    for before in reversed(body[: body.index(step)]):
+        if not isinstance(before, legal.Step):
+            return False
+        if not isinstance(before.instr, tir.LdMatrix):
+            return isinstance(before.instr, tir.Mma) and step.instr.dst not in registers(before.instr)
+    return False
 
 
 def problem(

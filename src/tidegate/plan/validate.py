@@ -103,7 +103,7 @@ def _schedule(schedule: Schedule, analysis: Analysis) -> None:
     for loop in legal.loops(analysis.program.body):
         body = list(own_steps(loop.body))
         known |= {s.id for s in body}
-        if stuck := [s.id for s in body if s.id in schedule.sooner and not movable(s, body)]:
+        if stuck := [s.id for s in body if s.id in schedule.sooner and not movable(s, loop.body)]:
             raise _reject(f"the schedule reads {stuck[0]} sooner, which no product precedes", "leave sooner empty")
         early = [s for s in body if s.id in schedule.early]
         if early and (why := problem(analysis.program, loop, early, schedule.ahead)):
