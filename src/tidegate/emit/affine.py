@@ -52,19 +52,20 @@ Values = Mapping[str, np.ndarray]
 Body = Callable[[Mapping[str, Affine]], list[str]]
 
 
-def unrolled(values: Values, body: Body, loop_names: str = LOOP_NAMES) -> list[str]:
+def unrolled(values: Values, body: Body, loop_names: str = LOOP_NAMES, beside: bool = False) -> list[str]:
     """C++ lines that execute ``body`` for every element of the arrays in ``values`` (all of one shape), in row-major
-    order: as unrolled loops where every array is affine in the indices, else written out along the first axis."""
+    order: as unrolled loops where every array is affine in the indices, else written out along the first axis.
+    ``beside``: others stand in the same scope, so a body that is no loop's and may declare names gets its own."""
     shape = next(iter(values.values())).shape
     if any(extent > 2 and not extent & (extent - 1) for extent in shape):
         # XOR constants are affine in the bits of an index, not in the index. Loops are joined again below.
         bits = tuple(e for extent in shape for e in _bits(extent))
-        return unrolled({name: array.reshape(bits) for name, array in values.items()}, body, loop_names)
+        return unrolled({name: array.reshape(bits) for name, array in values.items()}, body, loop_names, beside)
     strides = {name: _strides(array) for name, array in values.items()}
     if any(s is None for s in strides.values()):
         out: list[str] = []
         for index in range(shape[0]):
-            out += unrolled({name: array[index] for name, array in values.items()}, body, loop_names)
+            out += unrolled({name: array[index] for name, array in values.items()}, body, loop_names, beside=True)
         return out
     loops = list(_merged(shape, {name: s for name, s in strides.items() if s is not None}))
     names = loop_names[: len(loops)]
@@ -76,6 +77,8 @@ def unrolled(values: Values, body: Body, loop_names: str = LOOP_NAMES) -> list[s
         for name, array in values.items()
     }
     lines = body(forms)
+    if beside and not loops and len(lines) > 1:
+        return ["{", *("  " + line for line in lines), "}"]
     for var, (extent, _) in zip(reversed(names), reversed(loops), strict=True):
         braced = len(lines) > 1
         lines = [
