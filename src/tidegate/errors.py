@@ -235,7 +235,7 @@ class CopyAlignment(TidegateError):
     """cp.async moves 4, 8 or 16 bytes whose addresses are multiples of that size (PTX ISA, cp.async)."""
 
     code, title = "TG302", "copy not aligned"
-    message = "cp.async needs pieces of at least 4 aligned bytes; {tensor} allows only {align}: {why}"
+    message = "cp.async needs pieces of {need} aligned bytes; {tensor} allows only {align}: {why}"
     hint = "pad that stride to a multiple of 16 bytes, or use by=cuda.ld()"
 
 

@@ -122,6 +122,21 @@ def test_parts_of_transposed_tiles(stages: int) -> None:
         assert np.allclose(y, wanted, rtol=1e-3, atol=1e-3)
 
 
+@tg.kernel(warps=4)
+def odd_parts(x: tg.Tensor["R", 16, "bf16"], y: tg.Out["R", 12, "bf16"], z: tg.Out["R", 16, "bf16"]):
+    for r in tg.grid(tg.tiles("R", 16)):
+        t = tg.load(x[r, :], by=cuda.cp_async(bytes=16))
+        z[r, :] = t + (t[:8, :] - t[8:, :]).sum(axis=0, keepdims=True)
+        y[r, :] = t[:, 4:]
+
+
+def test_parts_of_odd_sizes() -> None:
+    """Their registers follow no pattern, so that each access is written out, in a scope of its own."""
+    x = numbers(24, 16, dtype=BF16)
+    y, _ = agrees(odd_parts, x, *(np.full((24, n), np.nan, BF16) for n in (12, 16)), multiples={"R": 4})
+    assert np.array_equal(y.astype("f4"), x[:, 4:].astype("f4"))
+
+
 REFUSED = {
     "TG201 is empty": "t[8:8, :]",
     "TG201 has a step": "t[0:8:2, :]",

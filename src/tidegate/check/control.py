@@ -474,6 +474,12 @@ class Env:
 
     def interval(self, form: Linear, depth: int = 3) -> Interval:
         """Bounds of a resolved form. An index may be read as itself or as (loop end - values left)."""
+        key = (form, depth)
+        if key not in self.memo:
+            self.memo[key] = self._interval(form, depth)
+        return self.memo[key]
+
+    def _interval(self, form: Linear, depth: int) -> Interval:
         low = high = float(form.const)
         for term, c in form.terms:
             x = self._interval_of(term)

@@ -263,7 +263,7 @@ def compare(got: np.ndarray, wanted: np.ndarray, bound: np.ndarray) -> tuple[boo
         finite = np.abs(b[np.isfinite(b)])
         typical = float(np.sqrt(np.mean(finite**2))) if finite.size else 0.0
         scale = np.maximum(np.abs(b), max(typical, sys.float_info.min))
-        relative = np.nan_to_num(difference / scale, nan=np.inf)
+        relative = np.where(same, 0.0, np.nan_to_num(difference / scale, nan=np.inf))
     return matches, min(float(relative.max()), sys.float_info.max)
 
 

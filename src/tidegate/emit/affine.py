@@ -64,7 +64,9 @@ def unrolled(values: Values, body: Body, loop_names: str = LOOP_NAMES) -> list[s
     if any(s is None for s in strides.values()):
         out: list[str] = []
         for index in range(shape[0]):
-            out += unrolled({name: array[index] for name, array in values.items()}, body, loop_names)
+            lines = unrolled({name: array[index] for name, array in values.items()}, body, loop_names)
+            last = next(iter(values.values()))[index].size == 1
+            out += _apart(lines) if last else lines
         return out
     loops = list(_merged(shape, {name: s for name, s in strides.items() if s is not None}))
     names = loop_names[: len(loops)]
@@ -85,6 +87,13 @@ def unrolled(values: Values, body: Body, loop_names: str = LOOP_NAMES) -> list[s
             *["}"] * braced,
         ]
     return lines
+
+
+def _apart(lines: list[str]) -> list[str]:
+    """Lines that may declare locals, in a scope of their own."""
+    if len(lines) == 1 or lines[0].startswith(("{", "if")):
+        return lines
+    return ["{", *("  " + line for line in lines), "}"]
 
 
 def _bits(extent: int) -> tuple[int, ...]:

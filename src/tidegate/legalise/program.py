@@ -374,7 +374,8 @@ class _Legaliser(Gathering):
             why = f"its rows ({rows} elements of {size} bytes) begin at multiples of {align} bytes"
             if align < self.align[tensor.name]:
                 why = f"the window begins at {node.window.axes[-1].start} of its last axis"
-            raise CopyAlignment(node.span, tensor=tensor.name, align=f"{align} bytes", why=why)
+            asked = f"at least {need}" if need == 4 else str(need)
+            raise CopyAlignment(node.span, need=asked, tensor=tensor.name, align=f"{align} bytes", why=why)
         if shape[-1] * size % need:
             raise BadSchedule(
                 node.span,

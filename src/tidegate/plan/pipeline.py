@@ -19,7 +19,7 @@ from tidegate.ir import legal, tir
 if TYPE_CHECKING:
     from tidegate.plan.plan import LoopSchedule
 
-SPARE = 250
+SPARE = 208
 """Words of register tiles at one time up to which the compiler has room for fragments that live across a barrier; with
 more it spills."""
 

@@ -89,7 +89,8 @@ def conditions(w: Writer) -> None:
                 f"k % 2 == {w.choose.below(2)}",
             ]
             if flags:
-                terms += [f"tg.load({flags}[k]) > 0", f"tg.load({flags}[k + 1]) != tg.load({flags}[1])"]
+                at = f"tg.end(k) // {columns}"  # the number of the tile, and 1
+                terms += [f"tg.load({flags}[{at} - 1]) > 0", f"tg.load({flags}[{at}]) != tg.load({flags}[1])"]
             first = w.choose.pick(terms)
             if w.choose.chance(25):
                 return f"{first} {w.choose.pick(('and', 'or'))} {w.choose.pick(terms)}"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from judging import beyond_proof, difference
+from judging import difference
 from language import kernel_of
 from strategies import Chooser
 
@@ -95,8 +95,7 @@ def unsafe(program: FeatureProgram, kernel: Any, outcome: Judgement) -> list[tup
     """The checker's objection, if any. What it cannot prove for all sizes it is asked for those of the run."""
     verdict = check(kernel)
     if verdict.status == "not proved":
-        if not beyond_proof(kernel, verdict):
-            outcome.unproved = verdict.reason
+        outcome.unproved = verdict.reason
         verdict = check(kernel, {s.name: s.value for s in program.sizes if s.multiple is not None})
     return [("unsafe", verdict.text())] if verdict.status == "unsafe" else []
 

@@ -96,7 +96,7 @@ class FeatureProgram:
     warps: int
     producer: str
     share: bool
-    target: str = "sm_80"
+    target: str
     constants: tuple[tuple[str, Any], ...] = ()
 
     @property
@@ -192,7 +192,7 @@ class Writer:
     constants: dict[str, Any] = field(default_factory=dict)
     given: dict[str, Any] = field(default_factory=dict)
     warps: int = 0
-    target: str = "sm_80"
+    targets: tuple[str, ...] = ("sm_80", "sm_80", "sm_89", "sm_90a")
     numbers: int = 0
     depth: int = 1
 
@@ -355,6 +355,6 @@ class Writer:
             warps=warps,
             producer=self.choose.pick(("multistage", "in_order")),
             share=not self.choose.chance(20),
-            target=self.target,
+            target=self.choose.pick(self.targets),
             constants=tuple(self.given.items()),
         )
