@@ -64,8 +64,10 @@ def attention_causal(
         for n in tg.tiles("S", BN, until=tg.end(m)):
             keys = tg.load(k[b, h // GROUP, n, :], by=cuda.cp_async(), stages=STAGES)
             values = tg.load(v[b, h // GROUP, n, :], by=cuda.cp_async(), stages=STAGES)
-            seen = tg.positions(n)[None, :] <= tg.positions(m)[:, None]
-            scores = tg.where(seen, tg.dot(queries, keys.T) * (LOG2_E / D**0.5), -1e30)
+            scores = tg.dot(queries, keys.T) * (LOG2_E / D**0.5)
+            if tg.end(n) > tg.begin(m):  # the other tiles are seen whole
+                seen = tg.positions(n)[None, :] <= tg.positions(m)[:, None]
+                scores = tg.where(seen, scores, -1e30)
             higher = tg.maximum(top, scores.max(axis=1, keepdims=True))
             weights = tg.exp2(scores - higher)
             keep = tg.exp2(top - higher)

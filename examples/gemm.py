@@ -44,18 +44,19 @@ def gemm_v1(
         c[m, n] = acc.astype("bf16")
 
 
-@tg.kernel(warps=4)
+@tg.kernel(warps=8)
 def gemm_v2(
     a: tg.Tensor["M", "K", "bf16"],
     b: tg.Tensor["K", "N", "bf16"],
     c: tg.Out["M", "N", "bf16"],
     *,
     BM=128,
-    BN=128,
-    BK=64,
-    STAGES=3,
+    BN=256,
+    BK=32,
+    STAGES=4,
 ):
-    """A ring: copies run STAGES - 1 trips ahead of the tensor cores, with one barrier per trip."""
+    """A ring: copies run STAGES - 1 trips ahead of the tensor cores, with one barrier per trip, and the first fragments
+    of a trip are read at the end of the one before."""
     for m, n in tg.grid(tg.tiles("M", BM), tg.tiles("N", BN)):
         acc = tg.zeros((BM, BN), "f32")
         for k in tg.tiles("K", BK):

@@ -14,5 +14,6 @@ def rmsnorm(
 ):
     for r in tg.grid(tg.tiles("R", 1)):
         row = tg.load(x[r, :]).astype("f32")
+        scaled = tg.load(gain[:]).astype("f32")  # on its way while the row is folded
         scale = tg.rsqrt((row * row).sum(axis=1, keepdims=True) * (1.0 / COLS) + EPS)
-        y[r, :] = (row * scale * tg.load(gain[:]).astype("f32")).astype("bf16")
+        y[r, :] = (row * scale * scaled).astype("bf16")

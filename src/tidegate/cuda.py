@@ -18,9 +18,12 @@ def ld() -> Instruction:
     return Instruction("ld")
 
 
-def mma() -> Instruction:
-    """Tensor core product by mma.sync m16n8k16: f16 or bf16 operands, f32 accumulator."""
-    return Instruction("mma")
+def mma(tf32: bool = False) -> Instruction:
+    """Tensor core product by mma.sync: f16, bf16, f8e4m3 or f8e5m2 (sm_89 and later) operands with f32 accumulators, i8
+    with i32. ``tf32``: f32 operands, each rounded to 10 bits of fraction, to nearest, ties away from zero."""
+    if type(tf32) is not bool:
+        raise BadCall(what=f"cuda.mma(tf32={tf32!r})", advice="use True or False")
+    return Instruction("mma", (("tf32", 1),) if tf32 else ())
 
 
 def tma() -> Instruction:

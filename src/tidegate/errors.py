@@ -122,7 +122,7 @@ class NoSource(TidegateError):
 
 
 class BadSignature(TidegateError):
-    """Positional parameters are tensors (tg.Tensor / tg.Out); keyword-only parameters are compile-time constants."""
+    """Positional parameters are tensors: tg.Tensor, tg.Out, tg.InOut; keyword-only ones are compile-time constants."""
 
     code, title = "TG104", "bad kernel signature"
     message = "{what}"
@@ -197,7 +197,7 @@ class WindowMismatch(TidegateError):
 
 
 class WrongDirection(TidegateError):
-    """tg.Tensor parameters are read only, tg.Out parameters written only."""
+    """tg.Tensor parameters are read only, tg.Out parameters written only; tg.InOut parameters are both."""
 
     code, title = "TG204", "wrong direction"
     message = "{what}"
@@ -216,7 +216,7 @@ class NeverWritten(TidegateError):
     """An output has no assignment at all."""
 
     code, title = "TG206", "output never written"
-    message = "{tensor} is a tg.Out and no statement writes it"
+    message = "{tensor} is a {kind} and no statement writes it"
     hint = "assign a tile to a window of {tensor}, or drop the parameter"
 
 
@@ -235,7 +235,7 @@ class CopyAlignment(TidegateError):
     """cp.async moves 4, 8 or 16 bytes whose addresses are multiples of that size (PTX ISA, cp.async)."""
 
     code, title = "TG302", "copy not aligned"
-    message = "cp.async needs pieces of at least 4 aligned bytes; {tensor} allows only {align}: {why}"
+    message = "cp.async needs pieces of {need} aligned bytes; {tensor} allows only {align}: {why}"
     hint = "pad that stride to a multiple of 16 bytes, or use by=cuda.ld()"
 
 

@@ -44,8 +44,23 @@ def gemm(kernel: str, m: int, n: int, k: int, **options: Any) -> Case:
     return Case("gemm", kernel, (("M", m), ("N", n), ("K", k)), tuple(options.items()))
 
 
+def narrow(kernel: str, m: int, n: int, k: int, **options: Any) -> Case:
+    return Case(kernel, kernel, (("M", m), ("N", n), ("K", k)), tuple(options.items()))
+
+
 def cases() -> Iterator[Case]:
     """All runs."""
+    for kernel in ("gemm_fp8", "gemm_i8"):
+        yield narrow(kernel, 1024, 1536, 2048)
+        yield narrow(kernel, 1000, 776, 528)
+        yield narrow(kernel, 128, 256, 0)
+        yield narrow(kernel, 256, 256, 128, plan="in_order")
+        yield narrow(kernel, 192, 160, 480, BM=96, BN=80, BK=96, STAGES=2)
+        for trips in (1, 2, 3, 5):
+            yield narrow(kernel, 136, 264, 64 * trips - 16, BK=64, STAGES=3)
+    for m, n, k in ((512, 1024, 768), (200, 136, 264), (64, 128, 0), (70, 0, 64), (64, 256, 32), (65, 264, 40)):
+        for stages in (1, 2, 3):
+            yield Case("gemm_relu_gemm", "gemm_relu_gemm", (("M", m), ("N", n), ("K", k)), (("STAGES", stages),))
     yield Case("row_stage", "row_stage", ())
     yield Case("row_stage", "row_stage", (), (("warps", 4),))
     for rows in (0, 1, 2, 5, 4000):
@@ -77,6 +92,19 @@ def cases() -> Iterator[Case]:
             causal = tuple((n, s) for n, s in sizes if n != "T")
             yield Case("attention_small", "attention_causal", causal, (("GROUP", 2), ("D", width), ("warps", warps)))
             yield Case("attention_small", "attention", sizes, (("GROUP", 2), ("D", width), ("warps", warps)))
+    for h, w in ((512, 1024), (33, 72), (1, 4), (0, 8)):
+        yield Case("stencil", "jacobi", (("H", h), ("W", w)))
+    for lines, blocks, rows in ((64, 4, 1000), (3, 1, 80), (5, 0, 8), (2, 7, 0)):
+        for plan in ("in_order", "multistage"):
+            yield Case("gather_rows", "bag", (("B", lines), ("N", blocks), ("R", rows)), (("plan", plan),))
+        yield Case("gather_rows", "bag_gradient", (("B", lines), ("N", blocks), ("R", rows)))
+    for blocks, tokens, n, k in ((8, 300, 256, 512), (3, 80, 136, 72), (1, 64, 64, 0), (2, 50, 72, 40)):
+        for stages in (1, 2, 4):
+            sizes = (("G", blocks), ("T", tokens), ("N", n), ("K", k))
+            yield Case("gather_rows", "expert", sizes, (("STAGES", stages),))
+    for rows, taps in ((1000, 4), (70, 1), (3, 5), (64, 0)):
+        for stages in (1, 2, 3):
+            yield Case("stencil", "causal_conv", (("T", rows), ("C", 136), ("K", taps)), (("STAGES", stages),))
     yield gemm("gemm_v2", 192, 96, 160, BM=96, BN=48, BK=32, STAGES=3, warps=4)
     yield gemm("gemm_v2", 192, 96, 160, BM=16, BN=8, BK=16, STAGES=5, warps=8)
     for plan in ("in_order", "multistage"):
@@ -90,21 +118,24 @@ def cases() -> Iterator[Case]:
 
 
 def inputs(program: Any, sizes: dict[str, int], seed: int = 0) -> dict[str, Any]:
-    """Random arguments by parameter name, in order; outputs hold NaN so that an element left unwritten shows."""
+    """Random arguments by parameter name, in order; in arrays that are only written an element that is left unwritten
+    shows."""
     from tidegate.ir.expr import evaluate
+    from tidegate.ops.samples import sample, unwritten
 
     rng = np.random.default_rng(seed)
     out = {}
     for tensor in program.tensors:
         shape = tuple(evaluate(e, sizes) for e in tensor.shape)
-        values = np.full(shape, np.nan) if tensor.output else rng.standard_normal(shape)
-        if not tensor.dtype.floating:
-            values = lengths(*shape) if tensor.name == "lengths" else rng.integers(-1, sizes["P"] + 1, shape)
-        out[tensor.name] = values.astype(tensor.dtype.numpy)
-    out.update({s.name: -0.1 for s in program.scalars})
+        out[tensor.name] = sample(rng, shape, tensor.dtype) if tensor.input else unwritten(shape, tensor.dtype)
+        if tensor.name == "lengths":
+            out[tensor.name] = lengths(*shape)
+        elif tensor.name == "table":
+            out[tensor.name] = rng.integers(-1, sizes["P"] + 1, shape).astype("i4")
+    out |= {s.name: -0.1 for s in program.scalars}
     return {name: out[name] for name in program.order}
 
 
 def lengths(count: int) -> np.ndarray:
     """0, 1, a block, a few blocks and a ragged one, more than there is."""
-    return np.array([0, 1, 32, 64, 65, 200, 447, 512, 5000])[:count]
+    return np.array([0, 1, 32, 64, 65, 200, 447, 512, 5000], "i4")[:count]

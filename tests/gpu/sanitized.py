@@ -18,6 +18,11 @@ RUNS = (
     gemm("gemm_v2", 130, 264, 72),
     gemm("gemm_v2", 128, 256, 384),
     gemm("gemm_v2", 128, 256, 384, plan="in_order"),
+    Case("stencil", "jacobi", (("H", 33), ("W", 72))),
+    Case("stencil", "causal_conv", (("T", 70), ("C", 136), ("K", 3))),
+    Case("gather_rows", "bag", (("B", 3), ("N", 4), ("R", 40))),
+    Case("gather_rows", "bag_gradient", (("B", 3), ("N", 2), ("R", 40))),
+    Case("gather_rows", "expert", (("G", 2), ("T", 50), ("N", 72), ("K", 40))),
 )
 
 for case in RUNS:

@@ -12,26 +12,32 @@ from watch import launch
 import tidegate as tg
 from tidegate.errors import CopyAlignment
 from tidegate.ops.plain import rounding_bound
+from tidegate.target.target import find
+
+OF_ML_DTYPES = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
 
 
 def to_torch(array: np.ndarray) -> Any:
+    """The array on the GPU; NumPy and torch share no name for some types, so their bytes go over."""
     torch = pytest.importorskip("torch")
-    if array.dtype.name == "bfloat16":
-        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16).cuda()
+    if array.dtype.name in OF_ML_DTYPES:
+        return torch.from_numpy(array.view(f"i{array.itemsize}")).view(getattr(torch, array.dtype.name)).cuda()
     return torch.from_numpy(array).cuda()
 
 
 def to_numpy(tensor: Any, dtype: np.dtype) -> np.ndarray:
-    if dtype.name == "bfloat16":
+    if dtype.name in OF_ML_DTYPES:
         import torch
 
-        return tensor.view(torch.int16).cpu().numpy().view(dtype)
+        return tensor.view({1: torch.int8, 2: torch.int16}[dtype.itemsize]).cpu().numpy().view(dtype)
     return tensor.cpu().numpy()
 
 
 @pytest.mark.parametrize("case", list(cases()), ids=str)
 def test_example_equals_plain(gpu: Any, case: Case) -> None:
     kernel = getattr(load(case.file), case.kernel)
+    if case.kernel == "gemm_fp8" and not find(gpu.arch).fact("float8_mma"):
+        pytest.skip(f"{gpu.arch} does not multiply 8-bit floats")
     options = dict(case.options)
     constants = {k: v for k, v in options.items() if k != "plan"}
     program = kernel.program(**constants)
@@ -45,7 +51,7 @@ def test_example_equals_plain(gpu: Any, case: Case) -> None:
         return
     plain = {name: a.copy() if isinstance(a, np.ndarray) else a for name, a in arrays.items()}
     kernel.plain(*plain.values(), **constants)
-    bounds = rounding_bound(program, arrays)
+    bounds = rounding_bound(program, arrays, find(gpu.arch))
     for name, tensor in zip(arrays, tensors, strict=True):
         if name in bounds:
             got = to_numpy(tensor, plain[name].dtype).astype(np.float64)

@@ -346,7 +346,7 @@ def test_wrong_arrays_are_refused_by_name() -> None:
         ((a, b.astype(np.float16)), "b is f32, the array is f16"),
         ((a, b[:, :16]), r"b is \[N, M\] = \(64, 32\), the array has shape \(64, 16\)"),
         ((a[:30], b[:, :30]), "M = 30 is no multiple of 4"),
-        ((a, 3), "an argument is a int"),
+        ((a, 3), "b is given a int"),
     ]:
         with pytest.raises(WrongArguments, match=message):
             loaded(*arrays)

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import json
 import random
-import sys
-import tempfile
 import time
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from language import kernel_of
 from strategies import RandomProgram
 
-from tidegate.check import Verdict, check
+from tidegate.check import check
 from tidegate.errors import PlanRejected, TidegateError
 from tidegate.ir import tir
 from tidegate.ir.spec import verify
 from tidegate.lower.lower import lower
 from tidegate.ops.plain import rounding_bound
+from tidegate.ops.samples import sample, unwritten
 from tidegate.plan.file import from_json
 from tidegate.plan.plan import AsyncPlan, SyncKind
 from tidegate.plan.validate import validate
@@ -32,65 +30,50 @@ VARIANTS = tuple(itertools.product(("in_order", "multistage"), (True, False)))
 HUGE = 1e30
 """Beyond this bound sums may overflow in one order and not in another."""
 
-_numbers = itertools.count()
-
 
 @dataclass
 class Outcome:
-    """``refusal``: the coded error, if any; ``faults``: (kind, what went wrong); ``seconds`` per stage."""
+    """``refusal``: the coded error, if any; ``faults``: (kind, what went wrong); ``seconds`` per stage; ``kernels``:
+    distinct ones that were judged, ``proved`` of them for all sizes; ``syncs`` removed, ``plans`` broken."""
 
     refusal: str = ""
     faults: list[tuple[str, str]] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
+    kernels: int = 0
+    proved: int = 0
     syncs: int = 0
+    plans: int = 0
 
     def time(self, stage: str, since: float) -> None:
         self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - since
 
 
-def kernel_of(program: RandomProgram) -> Any:
-    """Writes the text to a file (a kernel needs its source), imports it, and returns the kernel."""
-    with tempfile.TemporaryDirectory() as folder:
-        name = f"random_program_{next(_numbers)}"
-        path = Path(folder) / f"{name}.py"
-        path.write_text(program.text)
-        spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        try:
-            spec.loader.exec_module(module)
-            module.program.source  # noqa: B018  reads the file while it is there
-            return module.program
-        finally:
-            del sys.modules[name]
-
-
 def data(program: RandomProgram, compiled: Compiled, seed: int) -> list[np.ndarray]:
-    """Inputs, and outputs full of NaN. Sizes are rounded up to what the kernel was compiled for."""
+    """Random inputs and unwritten outputs. Sizes are rounded up to what the kernel was compiled for."""
     multiples = {d.name: d.multiple for d in compiled.legal.dims}
     sizes = {d.name: -(-d.size // multiples[d.name]) * multiples[d.name] for d in program.dims}
     rng = np.random.default_rng(seed)
     arrays = []
     for tensor, (_, axes, _, output) in zip(compiled.program.tensors, program.shapes, strict=True):
         shape = tuple(sizes[a] if isinstance(a, str) else a for a in axes)
-        values = np.full(shape, np.nan) if output else rng.standard_normal(shape)
-        arrays.append(values.astype(tensor.dtype.numpy))
+        arrays.append(unwritten(shape, tensor.dtype) if output else sample(rng, shape, tensor.dtype))
     return arrays
 
 
-def judge(program: RandomProgram, seed: int = 0, variants: tuple[tuple[str, bool], ...] = VARIANTS) -> Outcome:
-    """Everything that must hold; every broken rule is a fault of the outcome."""
+def judge(
+    program: RandomProgram, seed: int = 0, variants: tuple[tuple[str, bool], ...] = VARIANTS, broken: bool = True
+) -> Outcome:
+    """Everything that must hold; every rule that does not is a fault of the outcome. ``broken``: also of the kernel and
+    the plan with a sync less."""
     outcome = Outcome()
     try:
-        kernel = kernel_of(program)
+        kernel = kernel_of(program.text)
     except Exception as error:
         outcome.faults.append(("crash", f"front end: {type(error).__name__}: {error}"))
         return outcome
     seen: set[tir.Kernel] = set()
     for producer, share in variants:
-        _variant(program, kernel, producer, share, seed, outcome, seen)
+        _variant(program, kernel, producer, share, seed, outcome, seen, broken)
         if outcome.refusal:
             break
     return outcome
@@ -104,6 +87,7 @@ def _variant(
     seed: int,
     outcome: Outcome,
     seen: set[tir.Kernel],
+    broken: bool,
 ) -> None:
     start = time.perf_counter()
     label = f"{producer}, share={share}"
@@ -121,10 +105,14 @@ def _variant(
     if lowered in seen:
         return
     seen.add(lowered)
+    outcome.kernels += 1
     try:
-        found = [*_legal(compiled, outcome)]
-        found = found or [*_values(program, kernel, compiled, seed, outcome), *_necessary(compiled, outcome)]
-        found += _plans(compiled, seed, outcome)
+        found = _legal(compiled, outcome)
+        if not found:
+            found = _values(program, kernel, compiled, seed, outcome)
+            found += _necessary(compiled, outcome) if broken else []
+        found += _saved(compiled, outcome)
+        found += _rejected(compiled, seed, outcome) if broken else []
     except Exception as error:
         found = [("crash", f"{type(error).__name__}: {error}")]
     outcome.faults += [(kind, f"{label}: {text}") for kind, text in found]
@@ -139,15 +127,8 @@ def _legal(compiled: Compiled, outcome: Outcome) -> list[tuple[str, str]]:
     start = time.perf_counter()
     verdict = check(compiled.kernel)
     outcome.time("check", start)
-    if verdict.status == "not proved" and beyond_proof(compiled.kernel, verdict):
-        sizes = {d.name: max(d.multiple, 48) for d in compiled.kernel.dims if d.value is None}
-        verdict = check(compiled.kernel, sizes)  # too many combinations for a proof
+    outcome.proved += verdict.status == "safe"
     return [] if verdict.status == "safe" else [(verdict.status, verdict.text())]
-
-
-def beyond_proof(kernel: tir.Kernel, verdict: Verdict) -> bool:
-    """Whether the program has more states than the checker is meant to enumerate for all sizes."""
-    return sum(d.value is None for d in kernel.dims) > 2 or "fixed point" in verdict.reason
 
 
 def _values(
@@ -209,15 +190,15 @@ def _necessary(compiled: Compiled, outcome: Outcome) -> list[tuple[str, str]]:
     found = []
     for sync in syncs:
         verdict = check(replace(kernel, body=without(kernel.body, sync)))
-        if verdict.status == "safe" or (verdict.status == "not proved" and not beyond_proof(kernel, verdict)):
+        if verdict.status != "unsafe":
             text = f"without {type(sync).__name__} {sync.id} ({sync.why}) the checker says {verdict.status}"
             found.append(("needless" if verdict.status == "safe" else "no witness", f"{text} {verdict.reason}"))
     outcome.time("removals", start)
     return found
 
 
-def _plans(compiled: Compiled, seed: int, outcome: Outcome) -> list[tuple[str, str]]:
-    """A saved plan is the plan; one with a sync less, or a wait for a group less, is rejected."""
+def _saved(compiled: Compiled, outcome: Outcome) -> list[tuple[str, str]]:
+    """A saved plan is the plan."""
     start = time.perf_counter()
     found = []
     plan = from_json(json.loads(json.dumps(compiled.plan.to_json())))
@@ -229,13 +210,22 @@ def _plans(compiled: Compiled, seed: int, outcome: Outcome) -> list[tuple[str, s
             found.append(("plan", "the loaded plan lowers to another kernel"))
     except PlanRejected as error:
         found.append(("plan", f"the producer's own plan is rejected: {error}"))
-    for text, broken in _broken(plan, random.Random(seed)):
+    outcome.time("saved", start)
+    return found
+
+
+def _rejected(compiled: Compiled, seed: int, outcome: Outcome) -> list[tuple[str, str]]:
+    """The plan with a sync less, or a wait for a group less, is rejected."""
+    start = time.perf_counter()
+    found = []
+    for text, broken in _broken(compiled.plan, random.Random(seed)):
+        outcome.plans += 1
         try:
             validate(broken, compiled.analysis)
             found.append(("accepted", f"the plan {text} is accepted"))
         except PlanRejected:
             pass
-    outcome.time("plans", start)
+    outcome.time("rejected", start)
     return found
 
 

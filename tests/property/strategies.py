@@ -9,93 +9,23 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
 
 from hypothesis import strategies as st
-
-T = TypeVar("T")
-
-SIDES = (16, 32, 16, 48, 24, 8)
-LINES = (32, 64, 96, 80, 128, 24)
-DTYPES = ("f32", "bf16", "f16", "f32")
-FOLDS = ("sum", "max", "min")
-FUNCTIONS = (
-    "tg.abs({})",
-    "tg.sqrt(tg.abs({}))",
-    "tg.rsqrt(tg.abs({}) + 0.5)",
-    "tg.exp2(tg.minimum({}, 3.0))",
-    "tg.exp(tg.minimum({}, 2.0))",
-    "tg.log(tg.abs({}) + 0.5)",
-    "tg.log2(tg.abs({}) + 0.5)",
-    "tg.tanh({})",
-    "tg.where({0} > 0.25, {0}, -0.5)",
+from language import HEAD, PARTS
+from pieces import (
+    DTYPES,
+    FOLDS,
+    FUNCTIONS,
+    LINES,
+    ODD_NAMES,
+    POSITIONS,
+    SIDES,
+    Chooser,
+    Dim,
+    RandomProgram,
+    Tile,
+    broadcast,
 )
-"""Kept where they are defined and their values small."""
-POSITIONS = ("{}", "{}", "{} // 2", "{} % 2", "{} + 1", "{} * 2 + 1", "({} + 3) // 2 % 3")
-ODD_NAMES = ("line", "body", "copy_x", "frag_a", "fill_L1", "read_L1", "end", "stages", "float", "min")
-
-
-@dataclass
-class Chooser:
-    """Decisions from ``below(n)``, a number in 0 .. n-1; small numbers make small programs."""
-
-    below: Callable[[int], int]
-
-    def pick(self, items: Sequence[T]) -> T:
-        return items[self.below(len(items))]
-
-    def chance(self, percent: int) -> bool:
-        return self.below(100) >= 100 - percent
-
-    def many(self, low: int, high: int) -> int:
-        return low + self.below(high - low + 1)
-
-
-@dataclass(frozen=True)
-class Dim:
-    """A named size with the tile that covers it; ``size`` is what a run uses; ``fixed``: given when compiling.
-    ``integer``: its index comes from tg.range."""
-
-    name: str
-    tile: int
-    size: int
-    fixed: bool
-    integer: bool = False
-
-    @property
-    def loop(self) -> str:
-        return f'tg.range("{self.name}")' if self.integer else f'tg.tiles("{self.name}", {self.tile})'
-
-
-@dataclass(frozen=True)
-class Tile:
-    """A tile variable in scope."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-
-
-@dataclass(frozen=True)
-class RandomProgram:
-    """``text`` defines ``program``; ``shapes`` are the arrays in order (sizes by name or number, dtype, is it an
-    output)."""
-
-    text: str
-    warps: int
-    dims: tuple[Dim, ...]
-    shapes: tuple[tuple[str, tuple[str | int, ...], str, bool], ...]
-    multiple: int
-
-    def compile_options(self) -> dict[str, Any]:
-        return {
-            **{d.name: d.size for d in self.dims if d.fixed},
-            "multiples": {d.name: self.multiple for d in self.dims if not d.fixed},
-        }
-
-    def __str__(self) -> str:
-        sizes = ", ".join(f"{d.name}={d.size}{' fixed' if d.fixed else ''}" for d in self.dims)
-        return f"{self.text}\n# sizes {sizes}; multiples of {self.multiple}"
 
 
 @dataclass
@@ -122,8 +52,7 @@ class _Writer:
     # ------------------------------------------------------------------------------------------ sizes
 
     def dim(self, tile: int, trips: int, fixed: bool, integer: bool = False) -> Dim:
-        # Cases multiply with the sizes that are not given: the checker proves little beyond two.
-        fixed = fixed or sum(not d.fixed for d in self.dims) > 1
+        fixed = fixed or sum(not d.fixed for d in self.dims) > 4
         ragged = self.choose.many(0, tile - 1) if trips and self.choose.chance(50) else 0
         size = max(trips * tile - ragged, 0)
         if not fixed:
@@ -144,6 +73,19 @@ class _Writer:
             return ":", size
         return options[-1 - self.choose.below(len(options))]
 
+    def gathered(self, axis: tuple[str, str | int]) -> tuple[str, str | int]:
+        """Rows whose numbers a tensor holds; the axis is that of the numbers."""
+        rows = self.tensor([axis[1]], "i32", False)
+        more = self.choose.pick(("", "", " + 1", " * 2", " // 2"))
+        return f"tg.load({rows}[{axis[0]}]){more}", self.choose.many(1, 20)
+
+    def moved(self, axis: tuple[str, str | int], scope: Sequence[tuple[str, Dim]]) -> tuple[str, str | int]:
+        """A tile's window moved by a few elements."""
+        if axis[0] not in {index for index, d in scope if not d.integer}:
+            return axis
+        by = self.choose.pick((" - 1", " + 1", " - 8", " + 4", ""))
+        return f"tg.begin({axis[0]}){by} : tg.end({axis[0]}){by}", axis[1]
+
     def positions(self, scope: Sequence[tuple[str, Dim]]) -> list[tuple[str, str | int]]:
         """Axes that the tile does not have: integer indices, some of them beyond the tensor."""
         indices = [(i, d) for i, d in scope if d.integer]
@@ -153,7 +95,7 @@ class _Writer:
         for _ in range(self.choose.many(1, 2)):
             if indices and self.choose.chance(80):
                 index, d = self.choose.pick(indices)
-                size: str | int = d.name if self.choose.chance(60) else self.choose.many(1, 3)
+                size: str | int = d.name if d.name and self.choose.chance(60) else self.choose.many(1, 3)
                 out.append((self.choose.pick(POSITIONS).format(index), size))
             else:
                 length = self.choose.many(1, 3)
@@ -187,6 +129,10 @@ class _Writer:
         shape = shape or self.shape()
         dtype = self.choose.pick(DTYPES)
         axes = [self.axis(s, scope) for s in shape]
+        if "gathers" in PARTS and len(shape) == 2 and self.choose.chance(12):
+            axes[0] = self.gathered(axes[0])
+        elif "slices" in PARTS:
+            axes = [self.moved(axis, scope) if self.choose.chance(8) else axis for axis in axes]
         for position in self.positions(scope):
             axes.insert(self.choose.below(len(axes)), position)
         name = self.name(tiles)
@@ -329,7 +275,7 @@ class _Writer:
             if self.choose.chance(70):
                 self.load(depth, scope, tiles, (rows, columns))
                 queries = tiles[-1]
-        self.write(depth, f"for {index} in {d.loop}:")
+        self.write(depth, f"for {index} in {self.limited(d, scope)}:")
         inner, inside = list(tiles), [*scope, (index, d)]
         self.load(depth + 1, inside, inner, (columns, columns) if queries else shape)
         read = inner[-1]
@@ -457,6 +403,9 @@ class _Writer:
 
     def loop(self, depth: int, scope: list[tuple[str, Dim]], tiles: list[Tile]) -> None:
         self.loops += 1
+        if "counts" in PARTS and self.choose.chance(15):
+            self.counted(depth, scope, tiles)
+            return
         tile = self.choose.pick((*self.sides, *self.sides, 1, self.line))
         integer = self.choose.chance(25)
         tile = 1 if integer else tile
@@ -469,8 +418,27 @@ class _Writer:
         index = self.choose.pick(("i", "j", "k"))
         if index in {i for i, _ in scope}:
             index = self.fresh("i")
-        self.write(depth, f"for {index} in {d.loop}:")
+        self.write(depth, f"for {index} in {self.limited(d, scope)}:")
         self.block(depth + 1, [*scope, (index, d)], list(tiles), list(tiles))
+
+    def counted(self, depth: int, scope: list[tuple[str, Dim]], tiles: list[Tile]) -> None:
+        """A loop whose number of trips is read from a tensor."""
+        count, index = self.fresh("n"), self.fresh("i")
+        around = [(i, d) for i, d in scope if d.integer and d.name]
+        place, size = (
+            self.choose.pick(around) if around and self.choose.chance(50) else (str(self.choose.below(4)), None)
+        )
+        counts = self.tensor([4 if size is None else size.name], "i32", False)
+        self.write(depth, f"{count} = tg.load({counts}[{place}])")
+        self.write(depth, f"for {index} in tg.range({count}):")
+        self.block(depth + 1, [*scope, (index, Dim("", 1, 0, False, True))], list(tiles), list(tiles))
+
+    def limited(self, d: Dim, scope: list[tuple[str, Dim]]) -> str:
+        """The tiles of a loop: all of them, or those before the end of an enclosing tile."""
+        around = [index for index, other in scope if not other.integer]
+        if not around or d.integer or not self.choose.chance(15):
+            return d.loop
+        return f"{d.loop[:-1]}, until=tg.end({self.choose.pick(around)}))"
 
     def block(self, depth: int, scope: list[tuple[str, Dim]], tiles: list[Tile], outer: list[Tile]) -> None:
         """Statements of one block; ``outer``: variables of enclosing blocks, which a loop carries when assigned."""
@@ -480,7 +448,7 @@ class _Writer:
             if self.budget <= 0:
                 break
             self.budget -= 1
-            kind = self.choose.below(27)
+            kind = self.choose.below(27 + 3 * ("guards" in PARTS))
             if not tiles or kind < 5:
                 self.load(depth, scope, tiles, None)
             elif kind < 9:
@@ -495,6 +463,8 @@ class _Writer:
                 self.reduce(depth, tiles, outer)
             elif kind < 20 and inside < 2 and self.loops < 4 and not depth > 3:
                 self.online(depth, scope, tiles)
+            elif kind > 26 and depth < 6:
+                self.guard(depth, scope, tiles)
             elif inside < 3 and self.loops < 4:
                 if self.choose.chance(60):
                     shape = self.choose.pick(tiles).shape
@@ -504,6 +474,25 @@ class _Writer:
                 self.loop(depth, scope, tiles)
         if not stored and not self.store(depth, scope, tiles):
             self.final_store(depth, scope, tiles)
+
+    def guard(self, depth: int, scope: list[tuple[str, Dim]], tiles: list[Tile]) -> None:
+        """Statements where a condition on indices holds, sometimes others where it does not."""
+        if not scope:
+            return
+        parts = [self.condition(scope) for _ in range(1 + self.choose.chance(25))]
+        self.write(depth, f"if {' and '.join(parts)}:")
+        self.block(depth + 1, scope, list(tiles), list(tiles))
+        if self.choose.chance(30):
+            self.write(depth, "else:")
+            self.block(depth + 1, scope, list(tiles), list(tiles))
+
+    def condition(self, scope: list[tuple[str, Dim]]) -> str:
+        index = self.choose.pick(scope)[0]
+        if self.choose.chance(20):
+            return f"{index} % {self.choose.many(2, 3)} == {self.choose.below(2)}"
+        left = self.choose.pick((index, index, f"{index} + 1", f"2 * {index}"))
+        right = self.choose.pick(scope)[0] if self.choose.chance(20) else str(self.choose.below(5))
+        return f"{left} {self.choose.pick(('<', '<=', '>', '>=', '==', '!='))} {right}"
 
     def final_store(self, depth: int, scope: list[tuple[str, Dim]], tiles: list[Tile]) -> None:
         """A store that fits the grid, of a tile made for it."""
@@ -537,22 +526,13 @@ class _Writer:
             sizes = ", ".join(f'"{a}"' if isinstance(a, str) else str(a) for a in axes)
             parts.append(f'{name}: tg.{"Out" if output else "Tensor"}[{sizes}, "{dtype}"]')
         head = f"@tg.kernel(warps={warps})\ndef program({', '.join(parts)}):"
-        text = "import tidegate as tg\nfrom tidegate import cuda\n\n\n" + "\n".join([head, *self.lines[1:]]) + "\n"
+        text = HEAD + "\n".join([head, *self.lines[1:]]) + "\n"
         used = {a for _, axes, _, _ in self.tensors for a in axes}
         dims_used = tuple(d for d in self.dims if d.name in used)
         for d in self.dims:
             if d.name not in used:  # a loop whose index nothing uses: its extent is a number
                 text = text.replace(f'"{d.name}"', str(d.size))
         return RandomProgram(text, warps, dims_used, tuple(self.tensors), self.multiple)
-
-
-def broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] | None:
-    """The joint shape by NumPy's rule."""
-    rank = max(len(a), len(b))
-    wide = [((1,) * (rank - len(s)) + s) for s in (a, b)]
-    if any(x != y and 1 not in (x, y) for x, y in zip(*wide, strict=True)):
-        return None
-    return tuple(max(x, y) for x, y in zip(*wide, strict=True))
 
 
 def write_program(choose: Chooser) -> RandomProgram:

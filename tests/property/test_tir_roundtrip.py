@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tidegate.errors import UnreadableTir
 from tidegate.ir import tir
+from tidegate.ir.direction import Direction
 from tidegate.ir.dtypes import DTYPES
 from tidegate.ir.expr import FUNCTIONS, PRECEDENCE, Bin, Expr, Int, Sym
 from tidegate.ir.layout import Layout, Swizzle
@@ -41,9 +42,26 @@ def per_rank(n: int) -> st.SearchStrategy[tuple[int, ...]]:
 slots = st.sampled_from(sorted(BUFFERS)).flatmap(
     lambda name: st.builds(tir.Slot, st.just(name), st.none() | names, per_rank(BUFFERS[name]), st.booleans())
 )
-windows = st.lists(st.tuples(exprs, st.none() | exprs), max_size=3).flatmap(
-    lambda axes: st.builds(tir.Window, names, st.just(tuple(o for o, _ in axes)), st.just(tuple(b for _, b in axes)))
-)
+
+
+@st.composite
+def _windows(draw: st.DrawFn) -> tir.Window:
+    """Axes of every form; at most one is gathered."""
+    axes = draw(st.lists(st.tuples(exprs, st.none() | exprs, st.booleans(), st.booleans()), max_size=3))
+    rows = draw(st.none() | st.integers(0, len(axes) - 1)) if axes else None
+    if rows is not None:
+        axes[rows] = (Int(0), draw(exprs), False, False)
+    return tir.Window(
+        draw(names),
+        tuple(origin for origin, *_ in axes),
+        tuple(bound for _, bound, *_ in axes),
+        tuple(axis for axis, (*_, fixed, _) in enumerate(axes) if fixed),
+        tuple(axis for axis, (*_, below) in enumerate(axes) if below),
+        None if rows is None else tir.Rows(rows, draw(names)),
+    )
+
+
+windows = _windows()
 swizzles = st.builds(Swizzle, *[st.integers(0, 9)] * 3)
 KINDS: dict[str, st.SearchStrategy[Any]] = {
     "name": names,
@@ -53,13 +71,14 @@ KINDS: dict[str, st.SearchStrategy[Any]] = {
     "ints": shapes,
     "dtype": st.sampled_from(sorted(DTYPES.values(), key=str)),
     "swizzle": swizzles,
-    "output": st.booleans(),
+    "direction": st.sampled_from(Direction),
     "expr": exprs,
     "exprs": st.lists(exprs, max_size=3).map(tuple),
     "args": st.lists(names | numbers, min_size=1, max_size=3).map(tuple),
     "slot": slots,
     "window": windows,
 }
+FLAGS: dict[type, dict[str, st.SearchStrategy[Any]]] = {tir.Param: {"strided": st.booleans()}}
 layouts = st.integers(1, 3).flatmap(
     lambda n: st.builds(
         Layout,
@@ -105,7 +124,8 @@ def kernels() -> st.SearchStrategy[tir.Kernel]:
             return buffers()
         if cls is tir.Dim:
             return st.lists(built(cls, value=st.none() | ints), max_size=2).map(tuple)
-        return st.lists(st.tuples(names, layouts) if cls is Layout else built(cls), max_size=2).map(tuple)
+        item = st.tuples(names, layouts) if cls is Layout else built(cls, **FLAGS.get(cls, {}))
+        return st.lists(item, max_size=2).map(tuple)
 
     sections = {section: many(section, cls) for section, cls in SECTIONS.items()}
     body = st.lists(statements, max_size=4).map(tuple)

@@ -201,6 +201,22 @@ for i in tg.tiles(3, 1):
 }
 
 
+# A loop of no trips, fixed when compiling, around a product whose fragments are read ahead.
+PROGRAMS["a product in a loop that never runs"] = program(
+    'a: tg.Tensor[16, "K", "f16"]; b: tg.Tensor["K", 8, "f16"]; o: tg.Out[16, 8, "f32"]',
+    """
+acc = tg.full((16, 8), 3.0)
+for k in tg.tiles("K", 32):
+    x = tg.load(a[:, k], stages=3)
+    y = tg.load(b[k, :], stages=3)
+    acc = tg.dot(x, y, acc + y.astype("f32").sum(axis=0))
+o[:, :] = acc
+""",
+    warps=2,
+    K=(0, "fixed"),
+)
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_every_variant_is_right(name: str) -> None:
     outcome = judge(PROGRAMS[name])

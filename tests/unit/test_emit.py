@@ -277,6 +277,12 @@ def test_unrolled_writes_out_what_is_not_affine() -> None:
     assert unrolled({"a": np.array([3, 1, 2])}, lambda f: [f"f({f['a']});"]) == ["f(3);", "f(1);", "f(2);"]
 
 
+def test_unrolled_keeps_the_names_of_one_body_from_those_of_the_next() -> None:
+    lines = unrolled({"a": np.array([3, 1, 2])}, lambda f: ["u32 v[1];", f"f(v, {f['a']});"])
+    assert lines[:4] == ["{", "  u32 v[1];", "  f(v, 3);", "}"]
+    assert lines.count("{") == 3
+
+
 @pytest.mark.parametrize(
     ("affine", "text"),
     [(Affine(0), "0"), (Affine(3, (("i", 1), ("j", 4))), "i + 4 * j + 3"), (Affine(0, (("i", 2),)), "2 * i")],

@@ -16,6 +16,7 @@ from tidegate import cuda
 from tidegate.check import check
 from tidegate.ir import tir
 from tidegate.ops.plain import rounding_bound
+from tidegate.ops.samples import sample, unwritten
 from tidegate.runtime.compiled import Compiled
 
 PRODUCERS = ("in_order", "multistage")
@@ -53,15 +54,29 @@ def cases() -> Iterator[Case]:
             options = {"STAGES": stages, "warps": warps, "BM": 16, "BN": 16}
             yield Case("transpose", "transpose", options, {"M": 24}, ("N", 16))
         yield Case("gemm", "gemm_v2", {"STAGES": stages, **SMALL_GEMM}, {"M": 40, "N": 32}, ("K", 16))
+        narrow = {"STAGES": stages, **SMALL_GEMM, "BK": 32}
+        for kernel in ("gemm_fp8", "gemm_i8"):
+            yield Case(kernel, kernel, narrow, {"M": 40, "N": 32}, ("K", 32))
+        fused = {"STAGES": stages, "H": 32, "BM": 32, "BN": 16, "BK": 16, "warps": 4}
+        yield Case("gemm_relu_gemm", "gemm_relu_gemm", fused, {"M": 40, "N": 24}, ("K", 16))
     for kernel in ("gemm_v0", "gemm_v1"):
         yield Case("gemm", kernel, SMALL_GEMM, {"M": 40, "N": 48}, ("K", 16))
     for columns, warps in ((64, 1), (80, 4), (512, 8)):  # a row in part of a warp, in idle warps, across warps
         for kernel in ("softmax", "rmsnorm", "layernorm"):
             yield Case(kernel, kernel, {"COLS": columns, "warps": warps}, {"R": 3})
     for stages in range(1, 4):
-        options = {"STAGES": stages, "D": 16, "GROUP": 2, "BM": 32, "BN": 16, "warps": 2}
-        yield Case("attention_small", "attention", options, {"B": 1, "H": 2, "HK": 1, "S": 24}, ("T", 16))
-    wide = {**options, "D": 32, "warps": 8, "STAGES": 1}
+        attention = {"STAGES": stages, "D": 16, "GROUP": 2, "BM": 32, "BN": 16, "warps": 2}
+        yield Case("attention_small", "attention", attention, {"B": 1, "H": 2, "HK": 1, "S": 24}, ("T", 16))
+        yield Case("stencil", "causal_conv", {"STAGES": stages, "BT": 16, "BC": 16}, {"T": 40, "C": 24}, ("K", 1))
+        options = {"STAGES": stages, "D": 32, "BL": 8}
+        yield Case("gather_rows", "bag", options, {"B": 3, "R": 24}, ("N", 1))
+        options = {"STAGES": stages, "BM": 16, "BN": 16, "BK": 16}
+        yield Case("gather_rows", "expert", options, {"G": 3, "T": 24, "N": 24}, ("K", 16))
+    yield Case("gather_rows", "bag_gradient", {"D": 32, "BL": 8}, {"B": 3, "N": 2, "R": 24})
+    fused = {"H": 32, "BM": 32, "BN": 16, "BK": 16, "warps": 4}
+    yield Case("gemm_relu_gemm", "gemm_relu_gemm", fused, {"M": 40, "K": 24}, ("N", 16))
+    yield Case("stencil", "jacobi", {"BH": 8, "BW": 16}, {"H": 24, "W": 24})
+    wide = {**attention, "D": 32, "warps": 8, "STAGES": 1}
     yield Case("attention_small", "attention", wide, {"B": 1, "H": 2, "HK": 1, "S": 24}, ("T", 16))
     for stages in range(1, 5):  # one sequence for each number of trips from 0 to 2S + 1
         sequences = {"B": 2 * stages + 2, "T": 16 * (2 * stages + 1), "D": 24}
@@ -71,12 +86,13 @@ def cases() -> Iterator[Case]:
         yield Case("sparse_decode", "sparse_decode", options, pages)
 
 
-def integers(case: Case, name: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
-    """Lengths of 0, 1, 2, ... blocks, every other one ragged; pages that are there, left out and out of range."""
+def integers(case: Case, name: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray | None:
+    """Lengths of 0, 1, 2, ... blocks, every other one ragged; pages that are there, left out and out of range. None for
+    other tensors."""
     if name == "lengths":
         tile = case.options.get("BT", case.options.get("PAGE", 1))
         return np.array([max(tile * b - (5 if b % 2 else 0), 0) for b in range(*shape)])
-    return rng.integers(-1, case.sizes["P"] + 1, shape)
+    return rng.integers(-1, case.sizes["P"] + 1, shape) if name == "table" else None
 
 
 CASES = tuple(cases())
@@ -85,7 +101,8 @@ CASES = tuple(cases())
 def compiled(case: Case, producer: str, **more: Any) -> Compiled:
     kernel = getattr(example(case.file), case.kernel)
     multiples = dict.fromkeys(kernel.dims, 8)
-    return kernel.compile("sm_80", plan=producer, multiples=multiples, **{**case.options, **more})
+    target = getattr(example(case.file), "target", "sm_80")
+    return kernel.compile(target, plan=producer, multiples=multiples, **{**case.options, **more})
 
 
 def arguments_for(case: Case, k: Compiled, sizes: dict[str, int]) -> dict[str, Any]:
@@ -94,10 +111,9 @@ def arguments_for(case: Case, k: Compiled, sizes: dict[str, int]) -> dict[str, A
     found: dict[str, Any] = {s.name: -0.25 for s in k.program.scalars}
     for t in k.program.tensors:
         shape = tuple(known[str(e)] if str(e) in known else int(str(e)) for e in t.shape)
-        values = np.full(shape, np.nan) if t.output else rng.standard_normal(shape)
-        if not t.dtype.floating:
-            values = integers(case, t.name, shape, rng)
-        found[t.name] = values.astype(t.dtype.numpy)
+        counts = integers(case, t.name, shape, rng)
+        drawn = sample(rng, shape, t.dtype) if counts is None else counts.astype(t.dtype.numpy)
+        found[t.name] = drawn if t.input else unwritten(shape, t.dtype)
     return {name: found[name] for name in k.program.order}
 
 
@@ -107,7 +123,7 @@ def copies(arguments: dict[str, Any]) -> list[Any]:
 
 def assert_equals_plain(case: Case, k: Compiled, sizes: dict[str, int]) -> None:
     arguments = arguments_for(case, k, sizes)
-    bounds = rounding_bound(k.program, arguments)
+    bounds = rounding_bound(k.program, arguments, k.target)
     wanted = copies(arguments)
     getattr(example(case.file), case.kernel).plain(*wanted, **case.options)
     for completion in ("late", "early", "random"):

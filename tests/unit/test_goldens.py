@@ -20,6 +20,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "transpose.in_order": ("transpose", "transpose", {"STAGES": 3, "plan": "in_order"}),
     "transpose.multistage": ("transpose", "transpose", {"STAGES": 3, "plan": "multistage"}),
     "gemm_v2": ("gemm", "gemm_v2", GEMM),
+    "gemm_i8": ("gemm_i8", "gemm_i8", {"BM": 64, "BN": 64, "BK": 32, "STAGES": 2, "warps": 4}),
 }
 
 

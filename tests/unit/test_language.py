@@ -271,6 +271,19 @@ def test_product_with_a_transposed_operand(shape: tuple[int, int, int]) -> None:
 
 
 @tg.kernel
+def squared(a: tg.Tensor[16, 16, "f32"], b: tg.Out[16, 16, "f32"]):
+    t = tg.load(a[:, :])
+    for _ in tg.range(8):
+        t = tg.dot(t.astype("bf16"), t.T.astype("bf16"), t)
+    b[:, :] = t + 1.0
+
+
+def test_where_sums_overflow_nothing_is_promised() -> None:
+    a, b = np.full((16, 16), 100, "f4"), filled(16, 16)
+    assert np.isinf(rounding_bound(squared.program(), {"a": a, "b": b})["b"]).all()
+
+
+@tg.kernel
 def matrix_sign(x: tg.Tensor["N", "f32"], y: tg.Out["N", "f32"], z: tg.Out[4, 3, "f32"]):
     for n in tg.tiles("N", 3):
         y[n] = tg.load(x[n])
@@ -381,3 +394,25 @@ def test_loops_that_end_with_another_tile(size: int, stages: int) -> None:
         z = filled(size, 16)
         assert compiled.simulate(x, z, completion=completion, seed=1).ok
         assert np.array_equal(z, y)
+
+
+# ------------------------------------------------------------------------------------------ names of loops
+
+
+@tg.kernel
+def three_loops(x: tg.Tensor[8, "N", "f32"], y: tg.Out[8, 16, "f32"]):
+    total = tg.zeros((8, 16))
+    for n in tg.tiles("N", 16):
+        total += tg.load(x[:, n])
+    for n in tg.tiles("N", 16):
+        total -= tg.load(x[:, n]) * 3
+    for n in tg.tiles("N", 16):
+        if total.dtype == "f32" and total.shape[1] == 16:
+            total += tg.load(x[:, n])
+    y[:, :] = total
+
+
+def test_loops_one_after_the_other_share_their_index() -> None:
+    x, y = numbers(8, 48), filled(8, 16)
+    three_loops.plain(x, y)
+    assert np.allclose(y, -x.reshape(8, 3, 16).sum(axis=1), atol=1e-5)

@@ -113,7 +113,6 @@ SOURCES: dict[str, list[str]] = {
         inside("if t > 8:\n    t = t * 2"),
         inside("if m and t:\n    t = t * 2"),
         inside("if m > 2.5:\n    t = t * 2"),
-        inside("b[m, n] += t"),
         inside("x = t if m else -t"),
         inside("x = a[m, n]"),
         inside("x = t[0, 1]"),
@@ -123,6 +122,7 @@ SOURCES: dict[str, list[str]] = {
     "TG102": [
         inside("t = t + offset"),
         inside('for q in tg.tiles("K", B):\n    y = t\nt = y'),
+        inside('for q in tg.tiles("K", B):\n    y = t\nfor q in tg.tiles("K", B):\n    y = -t\nt = y'),
         inside('for q in tg.tiles("N", B):\n    pass'),
         inside("if m > 2:\n    y = t\nt = y"),
         inside('if m > 2:\n    y = t\nelse:\n    y = t.astype("f16")\nt = y'),
@@ -169,7 +169,10 @@ SOURCES: dict[str, list[str]] = {
         inside("x = t.sum(axis=0, keepdims=1)"),
         inside("x = tg.max(3, axis=0)"),
         inside("x = tg.exp(2.0)"),
-        *(heads(f"x = tg.load(c[{index}])") for index in ("h // 0, m, :", "h % (h // 2), m, :", "h + 2**31, m, :")),
+        *(
+            heads(f"x = tg.load(c[{index}])")
+            for index in ("h // 0, m, :", "h % (h // 2), m, :", "h + 2**31, m, :", "h * (0 - 2**31 - 1), m, :")
+        ),
         numbers("x = tg.load(counts[0], stages=2)"),
         numbers("alpha = t"),
         numbers("t = alpha * 2.0"),
@@ -210,19 +213,31 @@ SOURCES: dict[str, list[str]] = {
         inside('x = t.astype("f16") + t.astype("bf16")'),
         inside("", '    b[m, n] = t.astype("f16")\n'),
         source("pass", 'a: tg.Tensor["M", "int8"]'),
-        inside("x = (t > 0.0).sum(axis=0)"),
-        inside("x = tg.positions(m).max(axis=0)"),
+        inside("x = (t > 0.0) + 1"),
+        inside("x = (t > 0.0) & 2"),
+        inside("x = tg.positions(m) & (t > 0.0)"),
+        inside("x = tg.positions(m) / 2"),
+        inside("x = tg.positions(m) + 0.5"),
+        inside("x = tg.positions(m) << 2**31"),
+        inside("x = tg.positions(m) ** -1"),
+        inside("x = tg.positions(m).mean(axis=0)"),
+        inside("x = tg.isnan(tg.positions(m))"),
+        inside("x = t & 1"),
+        inside("x = t << 1"),
+        inside('x = tg.full((16,), 0.5, "i32")'),
+        inside('x = tg.full((16,), 2, "bool")'),
         numbers("x = tg.positions(m) * alpha"),
+        numbers("x = (t > 0.0) & size"),
     ],
     "TG203": [
         inside("x = tg.load(a[n, m])"),
         inside("x = tg.load(a[m])"),
         inside("x = tg.load(a[m + 1, n])"),
-        inside("x = tg.load(a[0:16, n])"),
+        inside("x = tg.load(a[0:16:2, n])"),
         inside("x = tg.load(a[:, n])"),
         *(heads(f"x = tg.load(c[{index}])") for index in INDICES),
     ],
-    "TG204": [inside("x = tg.load(b[m, n])"), inside("a[m, n] = t")],
+    "TG204": [inside("x = tg.load(b[m, n])"), inside("a[m, n] = t"), inside("b[m, n] += t")],
     "TG205": [
         source(
             'for m, n in tg.grid(tg.tiles("M", B), tg.tiles("K", B)):\n    b[m] = tg.zeros(B)',
@@ -247,6 +262,7 @@ SOURCES: dict[str, list[str]] = {
         inside("t = tg.load(a[m, n], by=cuda.mma())"),
         inside("t = tg.load(a[m, n], by=cuda.cp_async(), stages=3)"),
         inside('t = tg.load(a[m, n], by=cuda.cp_async(), to="registers")'),
+        inside("t = tg.load(a[m, n], by=cuda.cp_async(bytes=4))").replace('"f32"', '"i64"'),
     ],
     "TG302": [
         inside("t = tg.load(a[m, n], by=cuda.cp_async())", signature=SIGNATURE.replace('"K", "f32"', '33, "f16"'))

@@ -10,6 +10,8 @@ import pytest
 import scheduled
 from kernels import example
 
+from tidegate.check import check
+from tidegate.check.rewrite import mapped
 from tidegate.errors import OrderNotProvable, PlanFormat, PlanRejected
 from tidegate.ir import tir
 from tidegate.plan import producers
@@ -43,15 +45,18 @@ def test_transpose_syncs_the_smallest_group(warps: int, kind: str, producer: str
 @pytest.mark.parametrize("stages", [2, 3, 4])
 def test_a_ring_needs_one_barrier_per_trip_and_waits_for_all_but_the_newest_groups(stages: int) -> None:
     plan = plan_of("gemm", "gemm_v2", STAGES=stages)
-    assert [s.kind for s in plan.syncs if s.kind.rendezvous] == [SyncKind.BLOCK]
-    assert [s.count for s in plan.syncs if s.kind is SyncKind.COPY_WAIT] == [stages - 2]
+    for place in ("L1.first", "L1.next"):  # before the loop, and in each trip before the last product
+        there = [s for s in plan.syncs if s.place == place and s.kind is not SyncKind.COPY_COMMIT]
+        assert [s.kind for s in there] == [SyncKind.COPY_WAIT, SyncKind.BLOCK]
+        assert there[0].count == stages - 2
+    assert sum(s.kind.rendezvous for s in plan.syncs) == 2
     assert sum(s.kind is SyncKind.COPY_COMMIT for s in plan.syncs) == stages
     assert plan.schedule[0].ahead == (("x", stages - 1), ("y", stages - 1))
 
 
 def test_unequal_rings_wait_for_the_shallow_one() -> None:
     plan = scheduled.unequal.compile(target="h200").plan
-    assert [s.count for s in plan.syncs if s.kind is SyncKind.COPY_WAIT] == [0]
+    assert {s.count for s in plan.syncs if s.kind is SyncKind.COPY_WAIT} == {0}
     assert [(c.depth, c.ahead) for c in plan.channels] == [(4, 3), (2, 1)]
 
 
@@ -77,6 +82,23 @@ def test_sharing_bytes_costs_a_sync_that_the_plan_shows() -> None:
     assert any(crossing & set(s.protects) for s in shared.plan.syncs)
     assert not any(len(d.places) == 2 for d in apart.plan.dependences)
     assert len(apart.plan.syncs) == len(shared.plan.syncs) - 1
+
+
+@pytest.mark.parametrize("producer", ["in_order", "multistage"])
+def test_elements_wider_than_the_narrowest_access_are_met_in_all_their_bytes(producer: str) -> None:
+    verdict = scheduled.two_widths.compile(target="sm_80", plan=producer, multiples={"M": 2}).check()
+    assert verdict.safe, verdict.text()
+
+
+@pytest.mark.parametrize("producer", ["in_order", "multistage"])
+@pytest.mark.parametrize("kernel", [scheduled.unread, scheduled.rings_in_turn, scheduled.two_trips])
+def test_no_sync_that_the_possible_trips_do_not_need(kernel: Any, producer: str) -> None:
+    """Sizes are multiples of 16, so some loops have no single trip; others have two at most, or a ring begins anew."""
+    lowered = kernel.compile(target="sm_80", plan=producer).kernel
+    assert check(lowered).safe
+    for sync in (s for s in tir.walk(lowered.body) if isinstance(s, tir.Sync)):
+        body = mapped(lowered.body, lambda s: () if isinstance(s, tir.Sync) and s.id == sync.id else (s,))  # noqa: B023
+        assert check(replace(lowered, body=body)).status == "unsafe", sync
 
 
 # ------------------------------------------------------------------------------------------ files
@@ -128,7 +150,13 @@ def test_bent_plans_are_rejected() -> None:
         replace(plan, buffers=(buffers[0], replace(buffers[1], offset=32772))),
         replace(plan, buffers=buffers[:1]),
         replace(plan, schedule=(replace(plan.schedule[0], ahead=(("x", 4), ("y", 3))),)),
-        replace(plan, warps=8),
+        replace(plan, schedule=(replace(plan.schedule[0], early=("ldm_x_f2",)),)),
+        replace(plan, schedule=(replace(plan.schedule[0], early=("stg_c",)),)),
+        replace(plan, schedule=(replace(plan.schedule[0], sooner=("ldm_x_f",)),)),
+        replace(plan, schedule=(replace(plan.schedule[0], fills=(("x", "stg_c"),)),)),
+        replace(plan, schedule=(replace(plan.schedule[0], fills=(("z", "mma_acc2"),)),)),
+        replace(plan, schedule=(replace(plan.schedule[0], fills=(("x", "ldm_x_f"),)),)),
+        replace(plan, warps=16),
         replace(plan, target="sm_80"),
     ):
         with pytest.raises(PlanRejected):

@@ -139,7 +139,7 @@ BROKEN = [
     ("transpose", "a[m * 32 < M, n * 32]", "t[m * 32 < M, n * 32]", "'t' is a buffer, and a param is needed"),
     ("transpose", "layout copy bytes", "layout x bytes", "'x' is a register, and a layout is needed"),
     ("transpose", "f16 layout copy", "f16 layout opy", "no layout 'opy' is declared"),
-    ("transpose", "map x <- mul", "map x <- pow", "op 'pow' is none of neg, add"),
+    ("transpose", "map x <- mul", "map x <- pow", "op 'pow' is none of neg, abs"),
     ("roles", "in producer", "in procuder", "no role 'procuder' is declared"),
     ("roles", "fence_async shared", "fence_async local", "space 'local' is none of shared, global"),
     ("roles", "wait full[u]", "wait u[u]", "'u' is a cursor, and a mbarrier is needed"),
@@ -222,7 +222,7 @@ BROKEN = [
     ("transpose", "mov y <- x", "mov z <- x", "hold different dtypes"),
     ("transpose", "mov y <- x", "mov h <- x", "cannot be made of 'x' by renaming registers"),
     # matrices
-    ("gemm", "mma m16n8k16", "mma m16n8k8", "shape 'm16n8k8' is none of m16n8k16"),
+    ("gemm", "mma m16n8k16", "mma m16n8k4", "shape 'm16n8k4' is none of m16n8k8, m16n8k16, m16n8k32"),
     ("gemm", "register rb bf16", "register rb f16", "'tb' holds bf16, the other side f16"),
     ("gemm", "register acc f32", "register acc bf16", "c and d are f32, here bf16 and bf16"),
     ("gemm", "ra, rb, acc", "rb, ra, acc", "the layouts of a, b are not made of m16n8k16 fragments"),
@@ -233,7 +233,7 @@ BROKEN = [
     ("wide", "reg 0,1 8,0 0,8 32,0 64,0 lane 0,2 0,4 1,0 2,0 4,0 warp 0,0 0,0 16,0", "reg 0,1 8,0 0,8 16,0 64,0 lane 0,2 0,4 1,0 2,0 4,0 warp 0,0 0,0 32,0", "warp bit 2 moves d by [16, 0], but a by [32, 0]"),
     ("wide", "reg 0,1 8,0 0,8 32,0 64,0 lane 0,2 0,4 1,0 2,0 4,0 warp 0,0 0,0 16,0", "reg 0,1 16,0 0,8 32,0 64,0 lane 0,2 0,4 1,0 2,0 4,0 warp 0,0 0,0 8,0", "a thread lacks the second half of a fragment along m"),
     ("wide", "reg 0,1 8,0 0,8 32,0 64,0 lane 0,2 0,4 1,0 2,0 4,0 warp 0,0 0,0 16,0 rep 1,1", "reg 0,1 8,0 0,8 lane 0,2 0,4 1,0 2,0 4,0 warp 0,0 0,0 16,0 rep 4,1", None),
-    ("wide", "register ra bf16 layout fa", "register ra f32 layout fa", "its elements have 16 bits, 'ra' holds f32"),
+    ("wide", "register ra bf16 layout fa", "register ra i64 layout fa", "its elements have 8, 16 or 32 bits, 'ra' holds i64"),
     ("roles", "wgmma d <- ring[u], ring[u].T", "wgmma d <- ring[u]@8,0, ring[u].T", "works on the whole slot"),
     ("roles", "register d f32", "register d f16", "d is f32, here bf16, bf16 and f16"),
     ("roles", "param a bf16 [64, 64] in align 16", "param a bf16 [64, 64] in align 8", "a tensor copy needs 'a' aligned to 16 bytes"),
@@ -272,6 +272,58 @@ def test_broken(name: str, old: str, new: str, message: str | None) -> None:
         assert found == []
     else:
         assert any(message in v.message for v in found), found
+
+
+ELEMENTWISE = """
+kernel k target sm_80 warps 1 smem 0
+layout row [1, 32] reg - lane 0,1 0,2 0,4 0,8 0,16 warp - rep 1,1
+layout one [1, 1] reg - lane 0,0 0,0 0,0 0,0 0,0 warp - rep 1,1 replicated
+register x f32 layout row
+register h f16 layout row
+register i i32 layout row
+register m bool layout row
+register s f32 layout one
+register t i32 layout one
+body {
+  fill x <- 0.5
+  fill h <- 0.5
+  fill i <- -2147483648.0
+  fill m <- 1.0
+  LINE
+}
+"""
+LINES = {
+    "map x <- where m, x, 2.5": None,
+    "map i <- where m, 1.0, 2.0": None,
+    "map m <- logical_xor m, 1.0": None,
+    "map m <- equal m, m": None,
+    "map x <- add h, x": None,
+    "reduce t <- sum i axis 1": None,
+    "map x <- sin i": "sin mixes floats and integers",
+    "map i <- sqrt i": "sqrt is not defined on integers",
+    "map x <- left_shift x, 1.0": "left_shift is not defined on floats",
+    "map m <- less m, m": "less is not defined on masks",
+    "map m <- bitwise_not m": "bitwise_not is not defined on masks",
+    "map i <- add i, m": "add mixes integers and masks",
+    "map i <- isnan x": "isnan does not make i32",
+    "map m <- less 1.0, 0.0": "less of numbers only",
+    "map i <- add i, 0.5": "0.5 is no whole number",
+    "map i <- add i, nan": "nan is no whole number",
+    "map i <- add i, 2147483648.0": "2147483648 is beyond the range of i32",
+    "map m <- logical_and m, 2.0": "2 is neither 0 (false) nor 1 (true)",
+    "map x <- where i, x, x": "where takes a mask",
+    "fill i <- 1e30": "is beyond the range of i32",
+    "fill m <- 0.5": "0.5 is neither 0 (false) nor 1 (true)",
+    "reduce s <- sum i axis 1": "a reduction folds f32, i32 or i64 into the same, not i32 into f32",
+    "reduce t <- max m axis 1": "not bool into i32",
+}
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_kinds_of_operands(line: str) -> None:
+    found = verify(parse_kernel(ELEMENTWISE.replace("LINE", line)))
+    message = LINES[line]
+    assert [message in v.message for v in found] == [True] if message else found == [], found
 
 
 def test_every_declared_name_is_well_formed() -> None:

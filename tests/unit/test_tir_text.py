@@ -12,7 +12,7 @@ import pytest
 from tidegate.check import check
 from tidegate.errors import UnreadableTir
 from tidegate.ir import tir
-from tidegate.ir.dtypes import BF16
+from tidegate.ir.dtypes import BF16, DTYPES
 from tidegate.ir.expr import Int, parse
 from tidegate.ir.spec import verify
 from tidegate.ir.text import KINDS, kinds_of, parse_kernel, print_kernel, print_stmt, template
@@ -135,8 +135,8 @@ def test_every_instruction_has_its_own_first_word() -> None:
         (body_of("if 1 {", "}", "}"), 7, 0, "expected the end of the text: the body is closed"),
         (kernel_of("body {", "if 1 {"), 4, 6, "expected '}', found the end of the text"),
         (kernel_of("regster x f16 layout c"), 3, 0, "expected a declaration or 'body {', found 'regster'"),
-        (kernel_of("register x f8 layout c"), 3, 11, "expected one of the types f32, f16, bf16, i32, bool, found 'f8'"),
-        (kernel_of("param a f16 [M] inout align 2"), 3, 16, "expected 'in' or 'out', found 'inout'"),
+        (kernel_of("register x f8 layout c"), 3, 11, f"expected one of the types {', '.join(DTYPES)}, found 'f8'"),
+        (kernel_of("param a f16 [M] both align 2"), 3, 16, "expected 'in', 'out' or 'inout', found 'both'"),
         (kernel_of(RING + " 1"), 3, 47, "expected bits,base,shift of the swizzle"),
         (kernel_of(RING), 3, 46, "expected an integer, found the end of the line"),
     ],

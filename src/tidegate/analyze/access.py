@@ -28,8 +28,8 @@ class Touch:
 
 @dataclass(frozen=True, eq=False)
 class Access:
-    """One step's access. ``place`` is a ring, or a tensor for stores to global memory (then ``touch`` is None: only
-    stores of one layout are known to be thread-private)."""
+    """One step's access. ``place`` is a ring, or a tensor that the program writes (then ``touch`` is None: accesses of
+    one layout to equal windows alone are known to be thread-private)."""
 
     step: legal.Step
     place: str
@@ -45,6 +45,16 @@ def slot_of(instr: tir.Instruction) -> tuple[tir.Slot, bool] | None:
         for name in names:
             operand = getattr(instr, name)
             if isinstance(operand, tir.Slot):
+                return operand, writes
+    return None
+
+
+def window_of(instr: tir.Instruction) -> tuple[tir.Window, bool] | None:
+    """The window of global memory that an instruction touches, and whether it writes it."""
+    for names, writes in ((type(instr).reads, False), (type(instr).writes, True)):
+        for name in names:
+            operand = getattr(instr, name)
+            if isinstance(operand, tir.Window):
                 return operand, writes
     return None
 
@@ -72,8 +82,9 @@ def granule(program: legal.LegalProgram) -> int:
 
 
 def accesses(program: legal.LegalProgram) -> Mapping[str, Access]:
-    """The access of every step that touches shared memory or writes global memory, by step id."""
+    """The access of every step that touches shared memory or a tensor that is written, by step id."""
     unit = granule(program)
+    written = {p.name for p in program.params if p.output}
     found: dict[str, Access] = {}
     for step in legal.steps(program.body):
         kind = type(step.instr)
@@ -85,8 +96,8 @@ def accesses(program: legal.LegalProgram) -> Mapping[str, Access]:
             ring = program.ring(slot.buffer)
             touch = _touch(layout, ring.layout, slot.origin, slot.transposed, unit, collective)
             found[step.id] = Access(step, slot.buffer, writes, kind.completes, kind.proxy, touch)
-        elif isinstance(step.instr, tir.StGlobal):
-            found[step.id] = Access(step, step.instr.dst.tensor, True, kind.completes, kind.proxy, None)
+        elif (window := window_of(step.instr)) and window[0].tensor in written:
+            found[step.id] = Access(step, window[0].tensor, window[1], kind.completes, kind.proxy, None)
     return found
 
 
@@ -97,8 +108,9 @@ def _touch(layout: Layout, shared: SharedLayout, origin: Coord, transposed: bool
     if transposed:
         coords = coords[::-1]
     coords = tuple(c + o for c, o in zip(coords, origin, strict=True))
-    cells = byte_offsets(shared, coords) // unit
-    threads = np.broadcast_to(np.arange(layout.threads)[:, None], cells.shape)
+    each = max(shared.size // unit, 1)  # an element may be several granules
+    cells = (byte_offsets(shared, coords) // unit)[..., None] + np.arange(each)
+    threads = np.broadcast_to(np.arange(layout.threads)[:, None, None], cells.shape)
     active = active_threads(layout)
     cells, threads = cells[active].ravel(), threads[active].ravel()
     size = -(-shared.bytes // unit)

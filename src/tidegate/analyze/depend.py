@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from math import gcd
 
 import numpy as np
 
-from tidegate.analyze.access import NOBODY, Access, granule, layout_of
+from tidegate.analyze.access import NOBODY, Access, granule, layout_of, window_of
 from tidegate.analyze.memory import Allocation
 from tidegate.ir import legal, tir
+from tidegate.ir.expr import linear
+from tidegate.ir.layout import Coord, Layout
 
 
 class Kind(Enum):
@@ -121,16 +124,37 @@ def joint(scopes: Iterable[Scope]) -> Scope | None:
 
 
 def _global_scope(program: legal.LegalProgram, u: Access, v: Access) -> Scope | None:
-    """Stores to one tensor. Windows begin at multiples of their shape, so along the same axes and with one layout they
-    coincide, each element with one thread, or are disjoint; anything else is taken to collide."""
-    if u.place != v.place:
-        return None
+    """Accesses to one tensor. Windows that coincide or are disjoint, and are shared among threads by one layout, leave
+    each element to one thread; anything else is taken to collide. Atomic additions need no order among themselves."""
     first, second = u.step.instr, v.step.instr
-    assert isinstance(first, tir.StGlobal)  # only stores to global memory have no touch
-    assert isinstance(second, tir.StGlobal)
-    if first.dst.fixed == second.dst.fixed and layout_of(program, first) == layout_of(program, second):
-        return PRIVATE
-    return Scope(program.warps == 1, frozenset(range(program.warps)))
+    if u.place != v.place or (isinstance(first, tir.AtomicAdd) and isinstance(second, tir.AtomicAdd)):
+        return None
+    layouts = layout_of(program, first), layout_of(program, second)
+    meet = _windows_meet(_widened(first, layouts[0]), _widened(second, layouts[1]))
+    if meet is None:
+        return None
+    return PRIVATE if meet and layouts[0] == layouts[1] else Scope(program.warps == 1, frozenset(range(program.warps)))
+
+
+def _widened(instr: tir.Instruction, layout: Layout) -> tuple[tir.Window, Coord]:
+    found = window_of(instr)
+    assert found is not None  # without a touch of shared memory it is one of global memory
+    return found[0], layout.with_axes(found[0].fixed).shape
+
+
+def _windows_meet(u: tuple[tir.Window, Coord], v: tuple[tir.Window, Coord]) -> bool | None:
+    """Whether windows that have a common element are equal, in any two iterations; None: no two have one."""
+    (first, extents), (second, others) = u, v
+    if first.rows is not None or second.rows is not None:
+        return False
+    equal = first.fixed == second.fixed and extents == others
+    for one, other, m, n in zip(first.origin, second.origin, extents, others, strict=True):
+        (base, terms), (base2, terms2) = linear(one), linear(other)
+        step, apart = gcd(*terms.values(), *terms2.values()), base2 - base
+        if (apart >= m or -apart >= n) if step == 0 else m <= apart % step <= step - n:
+            return None
+        equal = equal and (apart == 0 if step == 0 else apart % step == 0 and step >= m)
+    return equal
 
 
 def _meet(u: Access, v: Access, shift: int, unit: int) -> Scope | None:

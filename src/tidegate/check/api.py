@@ -12,6 +12,7 @@ from tidegate.check.explore import Exhausted, Explorer, explorer
 from tidegate.check.machine import MODELLED, Machine
 from tidegate.check.participants import misplaced
 from tidegate.check.replay import TooMany, replay, small_sizes
+from tidegate.check.sites import Statements
 from tidegate.check.state import Fault
 from tidegate.check.stuck import deadlock
 from tidegate.check.verdict import Finding, Step, Verdict
@@ -114,34 +115,41 @@ def _ordered(machine: Machine, sizes: Mapping[str, int], scope: str) -> Verdict 
         early = _search(machine, sizes, explored, FIRST_RUNS)
         if early is not None:
             return early
-    reason = ""
+    reason, searched = "", False
     try:
-        if not machine.kernel.scalars or not _all_at_once(explored):
-            for case in explored.cases():
-                explored.run(case)
+        for _ in explored.every_case():
+            if explored.concrete:
+                continue
+            if not searched and (found := _search(machine, sizes, explored, MAX_RUNS)) is not None:
+                return found
+            searched = True
     except Fault as fault:
-        certain = not explored.unknown.split and not explored.unknown.words and not machine.kernel.scalars
-        if certain and not explored.atoms and not explored.used_grid and not explored.open:
-            return _unsafe(machine, fault, scope)
+        if explored.concrete:
+            return _unsafe(machine, _retold(fault, machine, sizes), scope)
         reason = f"{fault.kind} in an abstract run, which no concrete run with small sizes confirmed"
     except (Undecided, Exhausted) as stop:
         reason = str(stop)
     if not reason:
         return None
-    return _search(machine, sizes, explored, MAX_RUNS) or Verdict(
-        machine.kernel.name, "not proved", scope, reason=reason
-    )
+    found = None if searched else _search(machine, sizes, explored, MAX_RUNS)
+    return found or Verdict(machine.kernel.name, "not proved", scope, reason=reason)
 
 
-def _all_at_once(explored: Explorer) -> bool:
-    """Whether all runs are shown to be safe without a case for each combination of sizes: where a run splits anyway at
-    what it reads, that is less work."""
+def _retold(
+    fault: Fault,
+    machine: Machine,
+    sizes: Mapping[str, int],
+    where: Mapping[str, int] | None = None,
+    exact: bool = False,
+    numbers: given.Numbers | None = None,
+) -> Fault:
+    """The fault of a concrete run, with the steps of this run and no other."""
     try:
-        explored.run(explored.everything())
-    except (Fault, Undecided):
-        explored.steps = 0
-        return False
-    return True
+        for _ in explorer(machine, sizes, where, exact=exact, shared=False, given=numbers).every_case():
+            pass
+    except Fault as again:
+        return again
+    return fault
 
 
 def _unsafe(machine: Machine, fault: Fault, scope: str) -> Verdict:
@@ -157,9 +165,10 @@ def _search(machine: Machine, sizes: Mapping[str, int], abstract: Explorer, runs
         for where in _corners(machine.kernel, values, abstract):
             run = explorer(machine, values, where, exact=True, given=numbers)
             try:
-                for case in run.cases():
-                    run.run(case)
+                for _ in run.every_case():
+                    pass
             except Fault as fault:
+                fault = _retold(fault, machine, values, where, exact=True, numbers=numbers)
                 return _unsafe(machine, fault, _place(machine.kernel, values, where, _told(run)))
             except (Undecided, Exhausted, ZeroDivisionError, ValueError):
                 continue
@@ -229,6 +238,23 @@ def _place(kernel: tir.Kernel, values: Mapping[str, int], where: Mapping[str, in
 # ---------------------------------------------------------------------------------------------- global memory
 
 
+def _disorder(machine: Machine, sizes: Mapping[str, int], pairs: Sequence[Statements]) -> Iterator[str]:
+    """What keeps pairs of accesses to global memory, which different threads of a CTA may make, from being proved to be
+    ordered."""
+    if not pairs:
+        return
+    explored = explorer(Machine(machine.kernel, machine.catalogue.trust, pairs), sizes)
+    try:
+        for case in explored.cases():
+            explored.run(case)
+    except Fault as fault:
+        earlier = fault.state.last.get(fault.earlier) if fault.state is not None and fault.earlier is not None else None
+        what = "an earlier access" if earlier is None else print_stmt(earlier.stmt)
+        yield f"{what} is not shown to come before {print_stmt(fault.stmt) if fault.stmt else 'the end'}"
+    except (Undecided, Exhausted) as stop:
+        yield str(stop)
+
+
 def _global(machine: Machine, sizes: Mapping[str, int], scope: str) -> Verdict | None:
     """The verdict on global memory, None when all is well."""
     kernel = machine.kernel
@@ -236,7 +262,8 @@ def _global(machine: Machine, sizes: Mapping[str, int], scope: str) -> Verdict |
     found = windows.uses(kernel, reader)
     reasons = [
         *windows.unproved_bounds(kernel, reader, found),
-        *windows.unproved_writers(kernel, found),
+        *windows.unproved_owners(kernel, found),
+        *_disorder(machine, sizes, [(a.stmt, b.stmt) for a, b in windows.to_order(kernel, found)]),
     ]
     if not reasons:
         return None

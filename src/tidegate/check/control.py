@@ -8,8 +8,9 @@ sign on the whole interval; what stays undecided raises :class:`Undecided`, neve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from math import gcd, inf
 
@@ -18,8 +19,18 @@ from tidegate.ir import expr as ex
 Bound = float  # an int, or +-inf
 
 
+FARTHEST = 16
+"""Conditions on an index are decided from 2**15 on, or by its distance to the loop's end."""
+
+
 class Undecided(Exception):
-    """A bound or a condition has no single value in the environment; the text names it."""
+    """A bound or a condition has no single value in the environment; the text names it. ``atoms``: of what more would
+    have to be known; ``tests``: those that are not decided."""
+
+    def __init__(self, text: str, atoms: tuple[Atom, ...] = (), tests: tuple[Test, ...] = ()) -> None:
+        super().__init__(text)
+        self.atoms = atoms
+        self.tests = tests
 
 
 @dataclass(frozen=True)
@@ -77,13 +88,21 @@ class Mod:
 
 
 @dataclass(frozen=True)
+class Quotient:
+    """``floor(value / divisor)`` of a form that holds indices."""
+
+    value: Linear
+    divisor: int
+
+
+@dataclass(frozen=True)
 class Opaque:
     """Something that no rule here covers; its value is known only when all its names have exact values."""
 
     value: ex.Expr
 
 
-Term = Index | Atom | Extreme | Mod | Opaque
+Term = Index | Atom | Extreme | Mod | Quotient | Opaque
 
 
 @dataclass(frozen=True)
@@ -120,6 +139,8 @@ def _name(term: Term) -> str:
             return f"{op}({a}, {b})"
         case Mod(value, modulus):
             return f"({value}) % {modulus}"
+        case Quotient(value, divisor):
+            return f"({value}) / {divisor}"
         case Opaque(value):
             return str(value)
 
@@ -190,6 +211,14 @@ class Reader:
         e = ex.substitute(e, {n: ex.Int(v) for n, v in self.sizes.items()})
         return single(Atom(e) if self._is_size(e) else Opaque(e))
 
+    def step(self, atom: Atom) -> int:
+        """What divides all values of an atom: the known factor of a size, and what it makes of tiles."""
+        e = atom.value
+        if isinstance(e, ex.Bin) and e.op == "cdiv" and isinstance(e.a, ex.Sym) and isinstance(e.b, ex.Int):
+            factor = self.multiples.get(e.a.name, 1)
+            return factor // e.b.value if factor % e.b.value == 0 else 1
+        return self.multiples.get(e.name, 1) if isinstance(e, ex.Sym) else 1
+
     def _is_size(self, e: ex.Expr) -> bool:
         """Whether e is a function of sizes alone and, as sizes are, never negative."""
         if isinstance(e, ex.Int):
@@ -212,8 +241,11 @@ class Reader:
         rest = Linear(a.const % t, tuple((term, c) for term, c in a.terms if c % t))
         if not rest.terms:
             return whole.plus(Linear(int(op == "cdiv" and rest.const > 0)))
-        if not all(isinstance(term, Atom) and c > 0 for term, c in rest.terms):
+        if not all(isinstance(term, (Atom, Index)) for term, _ in rest.terms):
             return None
+        if not all(isinstance(term, Atom) and c > 0 for term, c in rest.terms):
+            value = rest.plus(Linear(t - 1)) if op == "cdiv" else rest
+            return whole.plus(Linear(value.const // t)).plus(single(Quotient(Linear(value.const % t, value.terms), t)))
         if self._divides(t, rest):
             op = "cdiv"  # both are exact: one name for them
         return whole.plus(single(Atom(ex.Bin(op, _expression(rest), ex.Int(t)))))
@@ -280,8 +312,23 @@ def atoms(form: Linear) -> Iterator[Atom | Index]:
         elif isinstance(term, Extreme):
             yield from atoms(term.a)
             yield from atoms(term.b)
-        elif isinstance(term, Mod):
+        elif isinstance(term, (Mod, Quotient)):
             yield from atoms(term.value)
+
+
+def reach(form: Linear, distance: int) -> Iterator[tuple[Atom | Index, int]]:
+    """Per atom and index of a form how far it has to be told apart, so that the form is up to ``distance``. An index in
+    a quotient is told apart where it turns out to matter."""
+    for term, c in form.terms:
+        if isinstance(term, Index):
+            yield term, -(-distance // abs(c))
+        elif isinstance(term, Quotient):
+            yield from ((inner, 0 if isinstance(inner, Index) else distance) for inner in atoms(term.value))
+        elif isinstance(term, Extreme):
+            yield from reach(term.a, distance)
+            yield from reach(term.b, distance)
+        else:
+            yield from ((inner, distance) for inner in atoms(single(term)))
 
 
 def constants(form: Linear) -> Iterator[int]:
@@ -314,15 +361,15 @@ class Place:
     end: Linear
 
 
-def consistent(known: Mapping[Atom, Interval]) -> bool:
-    """Is there a value of every size for which all its tile counts lie in their intervals? (cdiv(S, a) = x says that S
-    is above (x - 1) * a and at most x * a.)"""
+def consistent(known: Mapping[Atom, Interval], multiples: Mapping[str, int]) -> bool:
+    """Is there a value of every size, one that its known factor divides, for which all its tile counts lie in their
+    intervals? (cdiv(S, a) = x says that S is above (x - 1) * a and at most x * a.)"""
     ranges: dict[str, Interval] = {}
     for atom, at in known.items():
         size, low, high = _range(atom.value, at)
         old = ranges.get(size, Interval(0, inf))
         ranges[size] = Interval(max(old.low, low), min(old.high, high))
-    return all(r.low <= r.high for r in ranges.values())
+    return all(r.high == inf or r.high - r.high % multiples.get(size, 1) >= r.low for size, r in ranges.items())
 
 
 def _range(e: ex.Expr, at: Interval) -> tuple[str, float, float]:
@@ -339,15 +386,26 @@ def _range(e: ex.Expr, at: Interval) -> tuple[str, float, float]:
 
 @dataclass(frozen=True)
 class Env:
-    """Atoms and indices at one point of the run. ``period``: the modulus of residues; ``memo``: bounds worked out."""
+    """Atoms and indices at one point of the run. ``period``: the modulus of residues. ``ends``: other terms at which
+    loops around end, as far as their values are known. ``memo``: bounds worked out."""
 
     atoms: Mapping[Atom, Interval]
     places: Mapping[str, Place]
     period: int = 1
-    memo: dict[tuple[object, ...], Interval] = field(default_factory=dict, compare=False, repr=False)
+    ends: Mapping[Term, Interval] = field(default_factory=dict)
+    memo: dict[tuple[object, ...], Interval] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def at(self, name: str, place: Place) -> Env:
-        return Env(self.atoms, {**self.places, name: place}, self.period)
+        return Env(self.atoms, {**self.places, name: place}, self.period, self.ends)
+
+    def taking(self, form: Linear, value: Interval) -> Env:
+        """The environment in which a form has one of these values, if it is a single term."""
+        if len(form.terms) != 1 or form.terms[0][1] != 1:
+            return self
+        term, at = form.terms[0][0], Interval(value.low - form.const, value.high - form.const)
+        if isinstance(term, Atom):
+            return replace(self, atoms={**self.atoms, term: self.atoms.get(term, Interval(0, inf)) & at})
+        return self if isinstance(term, Index) else replace(self, ends={**self.ends, term: at})
 
     def resolve(self, form: Linear) -> Linear:
         """The form with everything that has one value replaced by it, and decided min / max by their result."""
@@ -357,6 +415,9 @@ class Env:
         return total
 
     def _resolved(self, term: Term) -> Linear:
+        if term in self.ends:
+            exact = self.ends[term].exact
+            return single(term) if exact is None else Linear(exact)
         if isinstance(term, Extreme):
             a, b = self.resolve(term.a), self.resolve(term.b)
             ahead = self.interval(b.plus(a, -1))
@@ -367,6 +428,10 @@ class Env:
         return single(term) if exact is None else Linear(exact)
 
     def _interval_of(self, term: Term) -> Interval:
+        found = self._computed(term)
+        return found & self.ends[term] if term in self.ends else found
+
+    def _computed(self, term: Term) -> Interval:
         match term:
             case Atom():
                 return self.atoms.get(term, Interval(0, inf))
@@ -375,6 +440,9 @@ class Env:
             case Mod(value, modulus):
                 rest = self._residue(value, modulus)
                 return Interval(0, modulus - 1) if rest is None else exactly(rest)
+            case Quotient(value, divisor):
+                x = self.bounds(value)
+                return Interval(*(v // divisor if abs(v) < inf else v for v in (x.low, x.high)))
             case Extreme(op, a, b):
                 x, y = self.interval(self.resolve(a)), self.interval(self.resolve(b))
                 pick = min if op == "min" else max
@@ -406,6 +474,12 @@ class Env:
 
     def interval(self, form: Linear, depth: int = 3) -> Interval:
         """Bounds of a resolved form. An index may be read as itself or as (loop end - values left)."""
+        key = (form, depth)
+        if key not in self.memo:
+            self.memo[key] = self._interval(form, depth)
+        return self.memo[key]
+
+    def _interval(self, form: Linear, depth: int) -> Interval:
         low = high = float(form.const)
         for term, c in form.terms:
             x = self._interval_of(term)
@@ -436,18 +510,61 @@ class Env:
             return test.op == "!="
         return (test.op == "==") if x.exact == 0 else None
 
-    def truth(self, formula: Formula, text: str) -> bool:
-        """The truth of a condition; raises :class:`Undecided`."""
-        found = self._truth(formula)
-        if found is None:
-            known = ", ".join(f"{a.value} {x if x.exact is None else f'= {x}'}" for a, x in self.atoms.items())
-            raise Undecided(f"the condition {text} is not decided{f' for {known}' if known else ''}")
-        return found
-
-    def _truth(self, formula: Formula) -> bool | None:
+    def decided(self, formula: Formula) -> bool | None:
+        """The truth of a condition, None when the environment does not decide it."""
         if isinstance(formula, Test):
             return self.holds(formula)
-        truths = [self._truth(part) for part in formula.parts]
+        truths = [self.decided(part) for part in formula.parts]
         if (formula.op == "||") in truths:
             return formula.op == "||"
         return None if None in truths else formula.op == "&&"
+
+    def undecided(self, tests: Sequence[Test], text: str) -> Undecided:
+        """That the condition of this text is not decided, because of some tests."""
+        known = ", ".join(f"{a.value} {x if x.exact is None else f'= {x}'}" for a, x in self.atoms.items())
+        reason = f"the condition {text} is not decided{f' for {known}' if known else ''}"
+        return Undecided(reason, self.open(*(t.value for t in tests)), tuple(tests))
+
+    def narrowed(self, test: Test) -> list[Env]:
+        """The environment in two parts, an index being smaller or larger, so that a test is decided in one of them or
+        soon; empty if no index decides it."""
+        for term in atoms(test.value):
+            if not isinstance(term, Index) or term.name not in self.places:
+                continue
+            name, place = term.name, self.places[term.name]
+            edge = self._edge(test, name, place)
+            if edge is not None:
+                parts = (Interval(place.value.low, edge - 1), Interval(edge, place.value.high))
+                return [self.at(name, p) for part in parts if (p := self._within(place, part)) is not None]
+        return []
+
+    def _edge(self, test: Test, name: str, place: Place) -> int | None:
+        """The value of an index from which on a test is decided, or else the middle of its values."""
+        low, high = place.value.low, place.value.high
+        if low in (high, -inf):
+            return None
+
+        def decided(more: int) -> bool:
+            return self.at(name, replace(place, value=Interval(low + more, high))).holds(test) is not None
+
+        far = next((2**n for n in range(FARTHEST) if low + 2**n <= high and decided(2**n)), None)
+        if far is not None:
+            return int(low) + bisect_left(range(far), True, key=decided)
+        return None if high == inf else int(low + high + 1) // 2
+
+    def _within(self, place: Place, value: Interval) -> Place | None:
+        """The place with fewer values; None when its residue excludes them."""
+        if value.exact is None or place.residue is None or value.exact % self.period == place.residue:
+            return replace(place, value=value)
+        return None
+
+    def open(self, *forms: Linear) -> tuple[Atom, ...]:
+        """The atoms with several values on which forms depend, by themselves and as the ends of loops."""
+        found: dict[Atom, None] = {}
+        for form in forms:
+            for term in atoms(form):
+                if isinstance(term, Atom):
+                    found[term] = None
+                elif term.name in self.places:
+                    found |= dict.fromkeys(a for a in atoms(self.places[term.name].end) if isinstance(a, Atom))
+        return tuple(a for a in found if a in self.atoms and self.atoms[a].exact is None)

@@ -8,13 +8,15 @@ fixed point of one iteration. A known large N skips whole cycles of states.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import count as count_from
 from itertools import product
 from math import inf, lcm, prod
 from typing import Protocol
 
 from tidegate.check import control
+from tidegate.check.automaton import Key, Node, Part, Straight, distinct
 from tidegate.check.control import (
     Atom,
     Env,
@@ -27,28 +29,27 @@ from tidegate.check.control import (
     Term,
     Undecided,
     exactly,
-    single,
+    tests_of,
 )
-from tidegate.check.knowledge import Numbers
+from tidegate.check.knowledge import NOTHING, Knowledge, Numbers, Outcome
 from tidegate.check.machine import Machine
 from tidegate.check.sites import Group
 from tidegate.check.state import At, Fault, Log, State
 from tidegate.ir import tir
 from tidegate.ir.dtypes import I32
 from tidegate.ir.expr import Expr, Int
-from tidegate.ir.text import print_stmt
 
 MAX_STEPS = 200_000
 """Statements executed in one check."""
-
-MAX_SPLIT_STEPS = 80_000
-"""The same where runs split at what inputs hold, which takes longer per statement."""
 
 MAX_CASES = 1024
 """Combinations of small and large values of the sizes."""
 
 MAX_DISTANCE = 64
 """Largest constant that conditions may compare an unknown trip count with."""
+
+
+Known = Mapping[Atom, Interval]
 
 
 class Exhausted(Exception):
@@ -59,7 +60,7 @@ class Exhausted(Exception):
 class Case:
     """One combination: atoms exact or at least a bound, grid indices with their distance to the end."""
 
-    atoms: Mapping[Atom, Interval]
+    atoms: Known
     grid: Mapping[str, Place]
 
 
@@ -73,33 +74,41 @@ class Given(Protocol):
         """A scalar argument."""
 
 
+Observer = Callable[[State, Knowledge, tir.Stmt, Env, Group], None]
+
+
 class Explorer:
     """Executes a kernel's body on sets of states. ``indices`` fixes grid indices; ``observe`` sees every instruction
-    before it executes; ``exact``: no iteration is left out; ``given``: the numbers that a concrete run reads."""
+    before it executes; ``exact``: no iteration is left out; ``shared``: what other runs have found out is used, and the
+    steps shown with a fault may be theirs; ``given``: the numbers that a concrete run reads."""
 
     def __init__(
         self,
         machine: Machine,
         sizes: Mapping[str, int],
         indices: Mapping[str, int] | None = None,
-        observe: Callable[[State, tir.Stmt, Env, Group], None] | None = None,
+        observe: Observer | None = None,
         exact: bool = False,
+        shared: bool = True,
         given: Given | None = None,
     ) -> None:
         self.machine = machine
+        self.automaton = machine.automaton
         self.kernel = machine.kernel
         known = {d.name: d.value for d in self.kernel.dims if d.value is not None} | dict(sizes)
         self.reader = Reader(known, {d.name: d.multiple for d in self.kernel.dims if d.name not in known})
         self.indices = dict(indices or {})
         self.observe = observe
         self.exact = exact
+        self.shared = shared and observe is None  # who observes looks at times, which states of one key need not share
         self.steps = 0
         self.open = False  # whether the end of a loop was taken to be any number
-        self._conditions: dict[Expr, Formula] = {}
         self.given = given
+        self._conditions: dict[Expr, Formula] = {}
+        self._later: dict[tuple[Part, ...], tuple[frozenset[Atom | Index], ...]] = {}
         self._survey()
         limit = 2 * max([1, *self.distance.values()]) + 2 * max([1, *self.compared])
-        self.unknown = Numbers(self.kernel, self.reader, limit, given.element if given else None)
+        self.unknown = Numbers(self.kernel, self.reader, machine.forms, limit, given.element if given else None)
 
     # ------------------------------------------------------------------------------------------ cases
 
@@ -108,7 +117,6 @@ class Explorer:
         ends: dict[str, Linear] = {axis.name: self.reader.linear(axis.extent) for axis in self.kernel.grid}
         forms: list[Linear] = []
         self.distance: dict[Term, int] = {}  # per index and atom: the largest distance that something looks at
-        self.compared: list[int] = []  # numbers that forms are compared with
         tests: list[tuple[control.Test, int]] = []
         for stmt in tir.walk(self.kernel.body):
             if isinstance(stmt, tir.For):
@@ -116,24 +124,28 @@ class Explorer:
                 ends[stmt.index] = end
                 forms += [start, end]
                 offset = max(abs(start.const), *(control.constants(end) if end.terms else (0,)))
-                self._look([Index(stmt.index), *control.atoms(start), *control.atoms(end)], offset)
+                self._look([(Index(stmt.index), abs(start.const))])
+                self._look([*control.reach(start, offset), *control.reach(end, offset)])
             elif isinstance(stmt, tir.If):
-                for test in control.tests_of(self._formula(stmt.condition)):
+                for test in tests_of(self._formula(stmt.condition)):
                     forms.append(test.value)
-                    distance = min(_distances(test.value, ends), default=0)
-                    for term, c in test.value.terms:
-                        self._look(control.atoms(single(term)), -(-distance // abs(c)))
-                    tests.append((test, distance))
+                    if test.value.terms:
+                        distance = min(_distances(test.value, ends))
+                        self._look(control.reach(test.value, distance))
+                        tests.append((test, distance))
             elif isinstance(stmt, tir.LdScalar) and self.given is not None:
                 forms += [self.reader.linear(e) for e in stmt.src.origin]
         self.near = self._closest(ends, tests) if self.kernel.scalars else {}
         # An atom that ends a loop is looked at as closely as the loop's index.
         for name, end in ends.items():
-            self._look(control.atoms(end), self.distance.get(Index(name), 0))
-        self.compared = [n for form in forms for n in control.constants(form)]
+            self._look(control.reach(end, self.distance.get(Index(name), 0)))
+        self.ends = ends
+        self.compared = [n for form in forms for n in control.constants(form)]  # what forms are compared with
         found = [a for form in forms for a in control.atoms(form)]
         self.used_grid = [g for g in self.kernel.grid if Index(g.name) in found]
         self.atoms = list(dict.fromkeys(a for a in found if isinstance(a, Atom)))
+        extents = [self.reader.linear(axis.extent) for axis in self.kernel.grid]
+        self.running = {t for e in extents if e.const <= 0 for t in _alone(e)}
         self.period = lcm(*(m for form in forms for m in control.moduli(form)), 1)
 
     def _closest(self, ends: Mapping[str, Linear], tests: list[tuple[control.Test, int]]) -> dict[str, tuple[int, int]]:
@@ -147,7 +159,7 @@ class Explorer:
                 c = test.value.coefficient(Index(loop.index))
                 if not c:
                     continue
-                rest = test.value.plus(single(Index(loop.index)), -c)
+                rest = test.value.plus(control.single(Index(loop.index)), -c)
                 least, exact = -(-distance // abs(c)), int(test.op != ">=")
                 if rest.terms:  # compared with the end, or with something else
                     tail = max(tail, least + exact - (1 - exact))
@@ -157,35 +169,24 @@ class Explorer:
             found[loop.index] = (min(max(head, tail, 1), MAX_DISTANCE), min(max(tail, 0), MAX_DISTANCE))
         return found
 
-    def _look(self, terms: Iterable[Term], distance: int) -> None:
-        for term in terms:
+    @property
+    def concrete(self) -> bool:
+        """Whether every run of the kernel is like the one that is replayed."""
+        unknown = self.atoms or self.used_grid or self.open or self.kernel.scalars or self.unknown.split
+        return not unknown
+
+    def _look(self, terms: Iterable[tuple[Term, int]]) -> None:
+        for term, distance in terms:
             self.distance[term] = max(self.distance.get(term, 0), distance)
 
     def _edges(self, name: str) -> tuple[int, int]:
         """How many first and last values of an index are told apart."""
-        distance = min(self.distance.get(Index(name), 0), MAX_DISTANCE)
+        distance = self.distance.get(Index(name), 0)
         return self.near.get(name, (distance + 1, distance + 1))
-
-    def everything(self) -> Case:
-        """One case for all sizes and CTAs: runs split where a condition depends on them."""
-        running = {t for axis in self.kernel.grid for t in _alone(self.reader.linear(axis.extent))}
-        atoms = {a: Interval(int(a in running), inf) for a in self.atoms}
-        grid: dict[str, Place] = {}
-        for axis in self.used_grid:
-            end = self.reader.linear(axis.extent)
-            last = inf if end.terms else end.const
-            value, left = Interval(0, last - 1), Interval(1, last)
-            if axis.name in self.indices:
-                value = exactly(self.indices[axis.name])
-            grid[axis.name] = Place(value, left, 0 if self.period == 1 else None, end)
-        return Case(atoms, grid)
 
     def cases(self) -> list[Case]:
         """All combinations that a check has to replay; raises :class:`Exhausted` when there are too many."""
-        farthest = max((self.distance.get(a, 0) for a in self.atoms), default=0)
-        if farthest > MAX_DISTANCE:
-            far = f"{farthest} iterations from both ends of a loop, or compares a size with as much"
-            raise Exhausted(f"a condition looks {far}; more than {MAX_DISTANCE} are not replayed")
+        self._near(self.atoms)
         places = [list(self._places(axis)) for axis in self.used_grid]
         # Exact small values let conditions before a loop agree with its trip count. Without them loops still try every
         # small count, for each state: coarser, but no less sound.
@@ -207,13 +208,18 @@ class Explorer:
         ]
         return [case for case in all_cases if self._possible(case)]
 
+    def _near(self, terms: Iterable[Term]) -> None:
+        """Conditions look at what is near the ends of loops."""
+        farthest = max((self.distance.get(t, 0) for t in terms), default=0)
+        if farthest > MAX_DISTANCE:
+            far = f"{farthest} iterations from both ends of a loop, or compares a size with as much"
+            raise Exhausted(f"a condition looks {far}; more than {MAX_DISTANCE} are not replayed")
+
     def _possible(self, case: Case) -> bool:
         """There is a CTA, every grid index lies inside its extent, which an atom may have fixed, and every size has a
         value that fits all that is said of it."""
         env = Env(case.atoms, case.grid, self.period)
-        extents = [self.reader.linear(axis.extent) for axis in self.kernel.grid]
-        running = {t: Interval(1, inf) for e in extents if e.const <= 0 for t in _alone(e) if t not in case.atoms}
-        if not control.consistent({**running, **case.atoms}):
+        if not self._consistent(case.atoms):
             return False
         if any(env.bounds(self.reader.linear(axis.extent)).high < 1 for axis in self.kernel.grid):
             return False
@@ -241,139 +247,243 @@ class Explorer:
 
     def _from_the_end(self, axis: tir.GridAxis) -> bool:
         """Whether a condition may depend on how far the index is from its extent."""
-        forms = [t.value for formula in self._conditions.values() for t in control.tests_of(formula)]
+        forms = [t.value for formula in self._conditions.values() for t in tests_of(formula)]
         mine = [form for form in forms if form.coefficient(Index(axis.name))]
         return not self.reader.linear(axis.extent).terms or any(len(form.terms) > 1 for form in mine)
+
+    def every_case(self) -> Iterator[Fault]:
+        """Replays all sizes and CTAs, in as few cases as will do: one that shows a fault is split in two, some size
+        being known better. Yields the faults that a finer case may turn out not to have; raises Fault, Undecided or
+        Exhausted if splitting does not help."""
+        work = self._start()
+        for count in count_from(1):
+            if not work:
+                return
+            case = work.pop()
+            try:
+                self.run(case)
+            except Fault as fault:
+                yield fault
+                finer = [replace(case, atoms=known) for known in self._split(case.atoms, case.atoms)]
+                finer = [c for c in finer if self._possible(c)]
+                if not finer:
+                    raise
+                if count + len(work) > MAX_CASES:
+                    raise Exhausted(f"more than {MAX_CASES} combinations of unknown sizes") from fault
+                work += finer
+
+    def _start(self) -> list[Case]:
+        """Every size is anything at all, every grid index near its ends or between them."""
+        self._near(t for t in self.distance if isinstance(t, Index) and t.name in self.ends)
+        atoms = {a: Interval(self.reader.step(a) if a in self.running else 0, inf) for a in self.atoms}
+        names = [axis.name for axis in self.used_grid]
+        found = [
+            Case(atoms, dict(zip(names, where, strict=True)))
+            for where in product(*(self._places(axis) for axis in self.used_grid))
+        ]
+        return [case for case in found if self._possible(case)]
+
+    def _split(self, known: Known, candidates: Iterable[Atom]) -> list[Known]:
+        """The size of which least is known has its smallest value, or a larger one; empty if enough is known of all."""
+        vague = [a for a in candidates if known[a].exact is None and known[a].low < self._enough(a)]
+        if not vague:
+            return []
+        atom = min(vague, key=lambda a: known[a].low)
+        low, high = int(known[atom].low), known[atom].high
+        parts = (Interval(low + self.reader.step(atom), high), exactly(low))
+        return [finer for part in parts if self._consistent(finer := {**known, atom: part})]
+
+    def _consistent(self, known: Known) -> bool:
+        """Sizes may have these values in a run that has a CTA."""
+        return control.consistent({**dict.fromkeys(self.running, Interval(1, inf)), **known}, self.reader.multiples)
+
+    def _enough(self, atom: Atom) -> int:
+        """From this value on a size need not be told from larger ones."""
+        return max(3 * min(self.distance.get(atom, 0), MAX_DISTANCE) + 2, self.reader.step(atom))
 
     def run(self, case: Case) -> int:
         """Replays one case; raises Fault, Undecided or Exhausted. Returns the number of final states."""
         env = Env(case.atoms, case.grid, self.period)
-        final = self._block(self.kernel.body, [self._start()], env)
-        for state in final:
-            self.machine.finish(state)
+        final = self._block(self.kernel.body, [self._initial()], env)
+        for node in final:
+            self.machine.finish(node.state)
         return len(final)
 
     # ------------------------------------------------------------------------------------------ statements
 
-    def _start(self) -> State:
-        state = self.machine.start()
+    def _initial(self) -> Node:
+        known = NOTHING
         if self.given is not None:
             for scalar in self.kernel.arguments:
                 if scalar.dtype == I32:
-                    state.knowledge = state.knowledge.holds(scalar.name, Int(self.given.argument(scalar.name)))
-        return state
+                    known = known.holds(scalar.name, Int(self.given.argument(scalar.name)))
+        return Node(self.automaton.kind(self.machine.start(), self.shared), known)
 
     def _formula(self, condition: Expr) -> Formula:
         if condition not in self._conditions:
             self._conditions[condition] = self.reader.formula(condition)
         return self._conditions[condition]
 
-    def _future(self, state: State) -> bytes:
-        """Equal for states with the same futures."""
-        known = state.knowledge
-        return self.machine.key(state) + (repr(known).encode() if known.values or known.facts else b"")
-
-    def _block(self, body: tuple[tir.Stmt, ...], states: list[State], env: Env) -> list[State]:
-        """Executes ``body`` on states that the caller gives away."""
-        for stmt in body:
-            if isinstance(stmt, tir.For):
-                states = self._loop(stmt, states, env)
-            elif isinstance(stmt, tir.If):
-                inside, others = self._decided(stmt.condition, states, env)
-                states = [*self._block(stmt.body, inside, env), *others]
-            else:
-                if self.observe is not None and states:
-                    self.observe(states[0], stmt, env, self.machine.everyone)
-                if isinstance(stmt, tir.LdScalar):
-                    for state in states:
-                        state.knowledge = self.unknown.load(stmt, state.knowledge, env)
-                if not self.machine.sees(stmt):
+    def _block(self, body: tuple[tir.Stmt, ...], nodes: list[Node], env: Env) -> list[Node]:
+        """Where a block leads. What a part of it needs to know of sizes is told apart from there on, while later parts
+        look at these sizes too."""
+        flows: dict[tuple[object, ...], tuple[Env, list[Node]]] = {(): (env, nodes)}
+        parts = self.automaton.parts(body)
+        for part, later in zip(parts, self._looked_at(parts), strict=True):
+            work, flows = list(flows.values()), {}
+            while work:
+                here, nodes = work.pop()
+                try:
+                    nodes = self._part(part, nodes, here)
+                except Undecided as stop:
+                    finer = self._finer(here, stop)
+                    if not finer:
+                        raise
+                    work += [(more, nodes) for more in finer]
                     continue
-                at: At = tuple((name, place.value.exact) for name, place in env.places.items())
-                self._count(len(states))
-                for state in states:
-                    if not self.machine.step(state, stmt, at):
-                        if isinstance(stmt, tir.BarSync) and len(stmt.warps) < self.kernel.warps:
-                            raise Undecided(f"{print_stmt(stmt)} holds up some warps only; all are replayed together")
-                        raise Fault("deadlock", stmt, at, state=state, group=self.machine.everyone)
-        return states
+                sizes = tuple((a, at) for a, at in here.atoms.items() if a in later and at != env.atoms[a])
+                places = tuple((n, at) for n, at in here.places.items() if Index(n) in later and at != env.places[n])
+                before = flows[sizes, places][1] if (sizes, places) in flows else []
+                known = replace(env, atoms={**env.atoms, **dict(sizes)}, places={**env.places, **dict(places)})
+                flows[sizes, places] = (known, distinct([*before, *nodes]))
+        return distinct([node for _, nodes in flows.values() for node in nodes])
 
-    def _decided(self, condition: Expr, states: list[State], env: Env) -> tuple[list[State], list[State]]:
-        """The states for which a condition holds and the others; one that does not tell is both, with what each
+    def _finer(self, env: Env, stop: Undecided) -> list[Env]:
+        """The environment in parts, of which each knows more of what was not decided."""
+        known = self._split(env.atoms, stop.atoms)
+        return [replace(env, atoms=more) for more in known] or next(filter(None, map(env.narrowed, stop.tests)), [])
+
+    def _part(self, part: Part, nodes: list[Node], env: Env) -> list[Node]:
+        if isinstance(part, tir.For):
+            return self._loop(part, nodes, env)
+        if isinstance(part, tir.If):
+            inside, others = self._decided(part.condition, nodes, env)
+            return distinct([*self._block(part.body, inside, env), *others]) if inside else others
+        if isinstance(part, tir.LdScalar):
+            return distinct([self._read(part, node, env) for node in nodes])
+        return distinct([self._straight(part, node, env) for node in nodes])
+
+    def _read(self, stmt: tir.LdScalar, node: Node, env: Env) -> Node:
+        """Where reading an integer leads: the machine has nothing to see in it."""
+        self._count(1)
+        if self.observe is not None:
+            self.observe(node.state, node.known, stmt, env, self.machine.everyone)
+        return node.knowing(self.unknown.load(stmt, node.known, env))
+
+    def _decided(self, condition: Expr, nodes: list[Node], env: Env) -> tuple[list[Node], list[Node]]:
+        """The nodes for which a condition holds and the others; one that does not tell is both, with what each
         takes."""
-        sides: dict[bool, list[State]] = {True: [], False: []}
-        for state in states:
-            formula = self._formula(self.unknown.expression(condition, state.knowledge))
-            outcomes = self.unknown.outcomes(formula, state.knowledge, env)
-            for number, (truth, known) in enumerate(outcomes):
-                one = state.copy() if number < len(outcomes) - 1 else state
-                one.knowledge = known
-                sides[truth].append(one)
+        sides: dict[bool, list[Node]] = {True: [], False: []}
+        told: dict[Knowledge, list[Outcome]] = {}
+        for node in nodes:
+            if node.known not in told:
+                told[node.known] = self._outcomes(condition, node.known, env)
+            for truth, known in told[node.known]:
+                sides[truth].append(node.knowing(known))
         return sides[True], sides[False]
+
+    def _outcomes(self, condition: Expr, known: Knowledge, env: Env) -> list[Outcome]:
+        """The truth of a condition, both where nothing decides it. Sizes and indices are told apart as far as that
+        decides: then Undecided is raised."""
+        formula = self._formula(self.unknown.expression(condition, known))
+        own = [t for t in tests_of(formula) if not self.unknown.foreign(t.value, env)]
+        truth = env.decided(formula)
+        if truth is None:
+            stop = env.undecided([t for t in own if env.holds(t) is None], str(condition))
+            if self._finer(env, stop):
+                raise stop
+        elif len(own) == len(list(tests_of(formula))):
+            return [(truth, known)]
+        return self.unknown.outcomes(formula, known, env)
+
+    def _looked_at(self, parts: tuple[Part, ...]) -> tuple[frozenset[Atom | Index], ...]:
+        """Per part of a block the sizes and indices on which the control of later ones depends."""
+        if parts not in self._later:
+            found: list[frozenset[Atom | Index]] = []
+            later: frozenset[Atom | Index] = frozenset()
+            for part in reversed(parts):
+                found.append(later)
+                later |= self._sizes(part)
+            self._later[parts] = tuple(reversed(found))
+        return self._later[parts]
+
+    def _sizes(self, part: Part | tir.Stmt) -> frozenset[Atom | Index]:
+        forms: list[Linear] = []
+        if isinstance(part, tir.For):
+            forms = [self.reader.linear(part.start), self.reader.linear(part.stop)]
+        elif isinstance(part, tir.If):
+            forms = [test.value for test in tests_of(self._formula(part.condition))]
+        inner = part.body if isinstance(part, (tir.For, tir.If)) else ()
+        mine = frozenset(a for form in forms for a in control.atoms(form))
+        return mine.union(*(self._sizes(stmt) for stmt in inner))
+
+    def _straight(self, part: Straight, node: Node, env: Env) -> Node:
+        at: At = tuple((name, place.value.exact) for name, place in env.places.items())
+        observe, everyone = self.observe, self.machine.everyone
+        watch = None if observe is None else lambda state, stmt: observe(state, node.known, stmt, env, everyone)
+        behind, steps = self.automaton.execute(node, part, at, watch, self.shared)
+        self._count(steps)
+        return behind
 
     def _count(self, steps: int) -> None:
         self.steps += steps
-        most = MAX_SPLIT_STEPS if self.unknown.split else MAX_STEPS
-        if self.steps > most:
-            raise Exhausted(f"more than {most} steps without reaching a fixed point")
+        if self.steps > MAX_STEPS:
+            raise Exhausted(f"more than {MAX_STEPS} steps without reaching a fixed point")
 
-    def _loop(self, loop: tir.For, states: list[State], env: Env) -> list[State]:
-        """States with one start, end and number of trips go through the loop together."""
-        alike: dict[tuple[Linear, Linear, Interval], list[State]] = {}
-        for state in states:
-            bounds = (self.unknown.expression(e, state.knowledge) for e in (loop.start, loop.stop))
-            start, end = map(self.reader.linear, bounds)
+    def _loop(self, loop: tir.For, nodes: list[Node], env: Env) -> list[Node]:
+        """Nodes with one start, end and number of trips go through the loop together."""
+        alike: dict[tuple[Linear, Linear, Interval], list[Node]] = {}
+        for node in nodes:
+            known = node.known
+            start, end = (self.reader.linear(self.unknown.expression(e, known)) for e in (loop.start, loop.stop))
             start = env.resolve(start)
-            trips = self.unknown.interval(end.plus(start, -1), state.knowledge, env)
+            trips = self.unknown.interval(end.plus(start, -1), known, env)
             if trips.low <= trips.high:
-                alike.setdefault((start, end, trips), []).append(state)
-        out: list[State] = []
+                alike.setdefault((start, end, trips), []).append(node)
+        out: list[Node] = []
         for (start, end, trips), some in alike.items():
             out += self._run(loop, some, env, start, end, trips)
-        for state in out:
-            state.knowledge = self.unknown.left(loop, state.knowledge)
-        return self._distinct(out)
+        return distinct([node.knowing(self.unknown.left(loop, node.known)) for node in out])
 
     def _run(
-        self, loop: tir.For, states: list[State], env: Env, start: Linear, end: Linear, trips: Interval
-    ) -> list[State]:
+        self, loop: tir.For, nodes: list[Node], env: Env, start: Linear, end: Linear, trips: Interval
+    ) -> list[Node]:
         edge = sum(self._edges(loop.index))
         if trips.exact is not None and (self.exact or trips.exact <= 2 * edge):
-            return self._trips(loop, states, env, start, end, trips.exact)
+            return self._trips(loop, nodes, env, start, end, trips.exact)
         if trips.exact is not None:
-            return self._skipping(loop, states, env, start, end, trips.exact)
+            return self._skipping(loop, nodes, env, start, end, trips.exact)
         if start.terms:
-            raise Undecided(f"the loop over {loop.index} begins at {loop.start}, which has no single value")
-        out: list[State] = []
-        length = end.plus(start, -1)
+            reason = f"the loop over {loop.index} begins at {loop.start}, which has no single value"
+            raise Undecided(reason, env.open(start))
+        out = list(nodes) if trips.high < 0 else []
         for count in range(max(int(max(trips.low, 0)), 0), int(min(trips.high + 1, edge))):
-            some = self._taking(length, exactly(count) if count else Interval(-inf, 0), states, env)
-            out += self._trips(loop, some, env, start, end, count)
-        if trips.high < 0:
-            out += states
+            if self._occurs(end, start.const + count, env):
+                at = exactly(count) if count else Interval(-inf, 0)
+                some, known = self._taking(start, end, at, nodes, env)
+                out += self._trips(loop, some, known, start, end, count)
         if trips.high >= edge:
-            some = self._taking(length, Interval(edge, inf), states, env) if trips.low < edge else states
-            out += self._any(loop, some, env, start, end)
+            some, known = self._taking(start, end, Interval(edge, inf), nodes, env)
+            out += self._any(loop, some, known, start, end)
         return out
 
-    def _taking(self, form: Linear, at: Interval, states: list[State], env: Env) -> list[State]:
-        """Copies of the states that take a form to lie in an interval."""
-        out = [state.copy() for state in states]
-        for state in out:
-            state.knowledge = self.unknown.taken(form, at, state.knowledge, env)
-        return out
+    def _taking(
+        self, start: Linear, end: Linear, trips: Interval, nodes: list[Node], env: Env
+    ) -> tuple[list[Node], Env]:
+        """What is known once a loop is taken to have so many trips."""
+        length = end.plus(start, -1)
+        some = [n.knowing(self.unknown.taken(length, trips, n.known, env)) for n in nodes]
+        return some, env.taking(end, Interval(start.const + trips.low, start.const + trips.high))
 
-    def _distinct(self, states: list[State]) -> list[State]:
-        if len(states) < 2:
-            return states
-        return list({self._future(s): s for s in reversed(states)}.values())
+    def _occurs(self, form: Linear, value: int, env: Env) -> bool:
+        """Whether some size gives a form this value, if it is a single size or number of tiles."""
+        known = {atom: exactly(value) for atom in _alone(form)}
+        return value <= 0 or control.consistent({**env.atoms, **known}, self.reader.multiples)
 
-    def _body(self, loop: tir.For, states: list[State], env: Env, place: Place) -> list[State]:
+    def _body(self, loop: tir.For, nodes: list[Node], env: Env, place: Place) -> list[Node]:
         inside = env.at(loop.index, place)
-        states = self._block(loop.body, states, inside)
-        for state in states:
-            state.knowledge = self.unknown.next(loop, state.knowledge, inside)
-        return self._distinct(states)
+        nodes = self._block(loop.body, nodes, inside)
+        return distinct([n.knowing(self.unknown.next(loop, n.known, inside)) for n in nodes])
 
     def _place(self, start: Linear, end: Linear, i: Interval, left: Interval) -> Place:
         """The place of iteration ``i`` of a loop."""
@@ -382,69 +492,74 @@ class Explorer:
         residue = value.exact % self.period if value.exact is not None else None
         return Place(value, left, residue, end)
 
-    def _trips(
-        self, loop: tir.For, states: list[State], env: Env, start: Linear, end: Linear, count: int
-    ) -> list[State]:
+    def _trips(self, loop: tir.For, nodes: list[Node], env: Env, start: Linear, end: Linear, count: int) -> list[Node]:
         for i in range(count):
-            states = self._body(loop, states, env, self._place(start, end, exactly(i), exactly(count - i)))
-        return states
+            nodes = self._body(loop, nodes, env, self._place(start, end, exactly(i), exactly(count - i)))
+        return nodes
 
     def _skipping(
-        self, loop: tir.For, states: list[State], env: Env, start: Linear, end: Linear, count: int
-    ) -> list[State]:
+        self, loop: tir.For, nodes: list[Node], env: Env, start: Linear, end: Linear, count: int
+    ) -> list[Node]:
         """A known number of iterations: middle ones run until the set of states recurs, then whole cycles are left
         out."""
         head, tail = self._edges(loop.index)
         middle = Interval(head, count - tail - 1)
-        seen: dict[tuple[frozenset[bytes], int], int] = {}
+        seen: dict[tuple[frozenset[Key], int], int] = {}
         i, skipped = 0, False
         while i < count:
             if middle.low <= i <= middle.high:
-                key = (frozenset(map(self._future, states)), (start.const + i) % self.period)
+                key = (frozenset(node.key for node in nodes), (start.const + i) % self.period)
                 before = seen.setdefault(key, i)
                 if before < i and not skipped:
                     cycles = (int(middle.high) + 1 - i) // (i - before)
                     i, skipped = i + cycles * (i - before), True
-                    _mark(states, loop, cycles * (i - before))
+                    if not self.shared:
+                        nodes = [self._marked(node, loop, cycles * (i - before)) for node in nodes]
                     continue
             inner = middle.low <= i <= middle.high
             span = replace(middle) if inner else exactly(i)
             place = self._place(start, end, span, Interval(count - span.high, count - span.low))
             if inner and not start.terms:
                 place = replace(place, residue=(start.const + i) % self.period)
-            states = self._body(loop, states, env, place)
+            nodes = self._body(loop, nodes, env, place)
             i += 1
-        return states
+        return nodes
 
-    def _any(self, loop: tir.For, states: list[State], env: Env, start: Linear, end: Linear) -> list[State]:
+    def _marked(self, node: Node, loop: tir.For, skipped: int) -> Node:
+        """The node with a note in its log of iterations that were left out."""
+        state = node.state.copy()
+        state.log = Log(loop, (), state.now, state.log, skipped) if skipped else state.log
+        return Node(self.automaton.kind(state, shared=False), node.known)
+
+    def _any(self, loop: tir.For, nodes: list[Node], env: Env, start: Linear, end: Linear) -> list[Node]:
         """Every number of iterations from head + tail on."""
         head, tail = self._edges(loop.index)
         far = Interval(tail + 1, inf)
         for i in range(head):
-            states = self._body(loop, states, env, self._place(start, end, exactly(i), far))
+            nodes = self._body(loop, nodes, env, self._place(start, end, exactly(i), far))
         middle = self._place(start, end, Interval(head, inf), far)
         # The residue of the index travels with the states, so that a condition may depend on it.
-        groups = {(start.const + head) % self.period: states}
-        seen: dict[int, dict[bytes, State]] = {}
+        groups = {(start.const + head) % self.period: nodes}
+        seen: dict[int, dict[Key, Node]] = {}
         while groups:
-            following: dict[int, list[State]] = {}
+            following: dict[int, list[Node]] = {}
             for residue, some in groups.items():
                 known = seen.setdefault(residue, {})
-                fresh = {k: s for s in some if (k := self._future(s)) not in known}
-                known.update({k: s.copy() for k, s in fresh.items()})
+                fresh = {node.key: node for node in some if node.key not in known}
+                known |= fresh
                 if fresh:
                     place = replace(middle, residue=residue)
                     after = self._body(loop, list(fresh.values()), env, place)
                     following.setdefault((residue + 1) % self.period, []).extend(after)
             groups = following
-        out: list[State] = []
+        out: list[Node] = []
         for residue, reached in seen.items():
-            states = list(reached.values())
+            nodes = list(reached.values())
             for left in range(tail, 0, -1):
                 place = self._place(start, end, Interval(head, inf), exactly(left))
                 place = replace(place, residue=(residue + tail - left) % self.period)
-                states = self._body(loop, states, env, place)
-            out += states
+                nodes = self._body(loop, nodes, env, place)
+            out += nodes
         return out
 
 
@@ -464,21 +579,16 @@ def _distances(form: Linear, ends: Mapping[str, Linear]) -> Iterable[int]:
             yield max(control.constants(rest))
 
 
-def _mark(states: list[State], loop: tir.For, skipped: int) -> None:
-    for state in states:
-        if skipped:
-            state.log = Log(loop, (), state.now, state.log, skipped)
-
-
 def explorer(
     machine: Machine,
     sizes: Mapping[str, int],
     indices: Mapping[str, int] | None = None,
-    observe: Callable[[State, tir.Stmt, Env, Group], None] | None = None,
+    observe: Observer | None = None,
     exact: bool = False,
+    shared: bool = True,
     given: Given | None = None,
 ) -> Explorer:
     """An explorer that fits the kernel: with roles or without."""
     from tidegate.check.joint import Roles
 
-    return (Roles if machine.kernel.roles else Explorer)(machine, sizes, indices, observe, exact, given)
+    return (Roles if machine.kernel.roles else Explorer)(machine, sizes, indices, observe, exact, shared, given)

@@ -22,8 +22,8 @@ TRIPS = 8
 @dataclass(frozen=True)
 class Numbers:
     """One choice. ``units``: per tensor and argument, what expressions count it by; ``bases``: what conditions compare
-    it with. Numbers are ``count`` units. Where ``pattern`` is given, those that end no loop vary instead: by their
-    address they are on one side of their base or on the other, ``shift`` says on which."""
+    it with. Numbers are ``count`` units, but where ``pattern`` is given those that end no loop vary: by their address
+    they are on one side of their base or on the other, ``shift`` says on which."""
 
     count: int
     units: Mapping[str, int]

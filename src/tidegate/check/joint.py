@@ -24,6 +24,7 @@ from tidegate.check.control import (
     Mod,
     Opaque,
     Place,
+    Quotient,
     Term,
     Test,
     Undecided,
@@ -31,6 +32,7 @@ from tidegate.check.control import (
     single,
 )  # fmt: skip
 from tidegate.check.explore import Case, Explorer
+from tidegate.check.knowledge import NOTHING
 from tidegate.check.sites import Group, groups
 from tidegate.check.state import At, Fault, Log, State
 from tidegate.ir import expr as ex
@@ -123,6 +125,12 @@ class Split(Exception):
 
 class Roles(Explorer):
     """Like :class:`Explorer`, for kernels with roles."""
+
+    def every_case(self) -> Iterator[Fault]:
+        """Replays all sizes and CTAs; raises Fault, Undecided or Exhausted."""
+        for case in self.cases():
+            self.run(case)
+        yield from ()
 
     def run(self, case: Case) -> int:
         if self.kernel.scalars:
@@ -228,7 +236,7 @@ class Roles(Explorer):
         actor = joint.actors[number]
         at = self._at(actor, env)
         if self.observe is not None:
-            self.observe(joint.state, stmt, self._env(actor, env), actor.group)
+            self.observe(joint.state, NOTHING, stmt, self._env(actor, env), actor.group)
         self._count(1)
         if self.machine.step(joint.state, stmt, at, actor.group):
             joint.actors[number] = Actor(actor.group, after)
@@ -260,7 +268,7 @@ class Roles(Explorer):
         choice: ChoiceId | None = None
         term = end.terms[0][0] if len(end.terms) == 1 and end.terms[0][1] == 1 else None
         outside = tuple((x.choice and x.choice[:2], x.index) for x in actor.levels if x.loop is not None)
-        if term is not None and isinstance(term, (Atom, Opaque)):
+        if term is not None and isinstance(term, (Atom, Opaque, Quotient)):
             choice = (term, _occurrence(self, after[-1].body, loop), outside)
             self.open = True
             low = int(env.atoms[term].low) if isinstance(term, Atom) and term in env.atoms else 0
@@ -327,6 +335,9 @@ class Roles(Explorer):
         if isinstance(term, Mod):
             inner = self._value(term.value, actor, env)
             return single(Mod(inner, term.modulus)) if inner.terms else Linear(inner.const % term.modulus)
+        if isinstance(term, Quotient):
+            inner = self._value(term.value, actor, env)
+            return single(Quotient(inner, term.divisor)) if inner.terms else Linear(inner.const // term.divisor)
         if isinstance(term, Extreme):
             a, b = self._value(term.a, actor, env), self._value(term.b, actor, env)
             if a.terms or b.terms:
@@ -343,7 +354,11 @@ class Roles(Explorer):
             return _truth(test.op, form.const)
         choice = self._choice_of(form, actor)
         if choice is None:
-            return self._env(actor, env).truth(Test(test.op, form), text)
+            here, mine = self._env(actor, env), Test(test.op, form)
+            truth = here.holds(mine)
+            if truth is None:
+                raise here.undecided([mine], text)
+            return truth
         c, known = form.terms[0][1], joint.choices[choice]
         if known.exact is not None:
             return _truth(test.op, form.const + c * known.exact)

@@ -25,7 +25,9 @@ from tidegate.check.control import (
     Mod,
     Opaque,
     Place,
+    Quotient,
     Reader,
+    Term,
     Test,
     exactly,
     single,
@@ -105,12 +107,31 @@ class Word:
         return f"{self.tensor}[{', '.join(map(str, self.address))}{masks}]"
 
 
+class Forms:
+    """Linear forms by number: one table for all runs of a kernel, whose states are compared."""
+
+    def __init__(self) -> None:
+        self.all: list[Linear] = []
+        self._numbers: dict[Linear, Form] = {}
+
+    def number(self, key: Linear) -> Form:
+        if key not in self._numbers:
+            self._numbers[key] = len(self.all)
+            self.all.append(key)
+        return self._numbers[key]
+
+
 class Numbers:
     """The words and forms of a kernel, and how knowledge of them grows. ``concrete`` gives the elements of inputs where
     a run at given numbers is replayed: then nothing is unknown. ``limit``: conditions compare with smaller numbers."""
 
     def __init__(
-        self, kernel: tir.Kernel, reader: Reader, limit: int, concrete: Callable[[str, tuple[int, ...]], int] | None
+        self,
+        kernel: tir.Kernel,
+        reader: Reader,
+        forms: Forms,
+        limit: int,
+        concrete: Callable[[str, tuple[int, ...]], int] | None,
     ) -> None:
         self.reader = reader
         self.limit = limit
@@ -121,8 +142,7 @@ class Numbers:
         self.split = False
         """Whether a condition was undecided."""
         self._patterns = dict(_patterns(kernel.body, reader))
-        self._forms: list[Linear] = []
-        self._numbers: dict[Linear, Form] = {}
+        self._table, self._forms = forms, forms.all
         self._memo: dict[tuple[object, ...], Place3] = {}
         self._names: dict[Form, frozenset[str]] = {}
         self._tests: dict[int, tuple[Test, Place3]] = {}
@@ -135,7 +155,7 @@ class Numbers:
 
     def load(self, stmt: tir.LdScalar, known: Knowledge, env: Env) -> Knowledge:
         """What is known after an integer was read."""
-        address = tuple(self.expression(e, known) for e in places(stmt.src))
+        address = tuple(self.expression(e, known) for e in stmt.src.origin)
         if self.concrete is not None:
             return known.holds(stmt.scalar, ex.Int(self._element(stmt, address, env)))
         return known.holds(stmt.scalar, self._named(Word(stmt.src.tensor, address, stmt.src.bounds)))
@@ -154,7 +174,9 @@ class Numbers:
         exact = tuple(p for p in place if p is not None)
         if len(exact) < len(place):
             raise ValueError(f"the address of {print_stmt(stmt)} has no single value")
-        if any(b is not None and not 0 <= p < b for p, b in zip(exact, bounds, strict=True)):
+        below = (axis in stmt.src.below for axis in range(len(exact)))
+        masks = zip(exact, bounds, below, strict=True)
+        if any(b is not None and (p >= b or (also and p < 0)) for p, b, also in masks):
             return 0
         return self.read.setdefault((stmt.src.tensor, exact), self.concrete(stmt.src.tensor, exact))
 
@@ -165,10 +187,7 @@ class Numbers:
         terms = ordered(linear).terms
         sign = -1 if terms and terms[0][1] < 0 else 1
         key = Linear(0, tuple((t, sign * c) for t, c in terms))
-        if key not in self._numbers:
-            self._numbers[key] = len(self._forms)
-            self._forms.append(key)
-        return self._numbers[key], sign, linear.const
+        return self._table.number(key), sign, linear.const
 
     def _here(self, form: Form, exact: tuple[tuple[str, int], ...]) -> Place3:
         """The form with the indices that have one value replaced by it, in addresses too."""
@@ -202,6 +221,10 @@ class Numbers:
         if form not in self._names:
             self._names[form] = frozenset(ex.symbols(expression(self._forms[form])))
         return self._names[form]
+
+    def foreign(self, linear: Linear, env: Env) -> bool:
+        """Does a form depend on more than sizes and the indices around?"""
+        return not self._of(self.form(linear)[0]) <= {*env.places, *self.reader.multiples}
 
     # ------------------------------------------------------------------------------------------ ranges
 
@@ -280,11 +303,10 @@ class Numbers:
         return Range(Interval(low, high), frozenset(n for n in at.but if abs(n) <= self.limit))
 
     def taken(self, linear: Linear, at: Interval, known: Knowledge, env: Env) -> Knowledge:
-        """With the fact that a form lies in an interval; not for what indices and sizes together say."""
-        form, sign, const = self.form(linear)
-        names = self._of(form)
-        if names & set(env.places) and names <= {*env.places, *self.reader.multiples}:
+        """With the fact that a form lies in an interval, if not indices and sizes alone say that."""
+        if not self.foreign(linear, env):
             return known
+        form, sign, const = self.form(linear)
         return known.fact(form, self._clamped(Range(at).moved(1, -const).moved(sign, 0)))
 
     # ------------------------------------------------------------------------------------------ trips
@@ -360,12 +382,6 @@ def _parts(op: str) -> tuple[tuple[bool, Range], tuple[bool, Range]]:
     return (op == "==", _ZERO), (op != "==", _OTHER)
 
 
-def places(window: tir.Window) -> Iterator[ex.Expr]:
-    """The positions of an element, where what lies outside reads zero: as they were before they were sent there."""
-    for origin, bound in zip(window.origin, window.bounds, strict=True):
-        yield origin.a if isinstance(origin, ex.Bin) and origin.op == "within" and origin.b == bound else origin
-
-
 def ordered(form: Linear) -> Linear:
     if len(form.terms) < 2:
         return form
@@ -381,7 +397,7 @@ def expression(form: Linear) -> ex.Expr:
     return ex.add(total, form.const)
 
 
-def _term(term: Index | Atom | Opaque | Extreme | Mod) -> ex.Expr:
+def _term(term: Term) -> ex.Expr:
     match term:
         case Index(name):
             return ex.Sym(name)
@@ -391,6 +407,8 @@ def _term(term: Index | Atom | Opaque | Extreme | Mod) -> ex.Expr:
             return ex.binary(op, expression(a), expression(b))
         case Mod(value, modulus):
             return ex.binary("%", expression(value), modulus)
+        case Quotient(value, divisor):
+            return ex.binary("/", expression(value), divisor)
 
 
 def _patterns(
@@ -402,7 +420,7 @@ def _patterns(
         found: dict[str, dict[tuple[int, int], int]] = {}
         for stmt in tir.walk(loop.body):
             if isinstance(stmt, tir.LdScalar):
-                for axis, origin in enumerate(places(stmt.src)):
+                for axis, origin in enumerate(stmt.src.origin):
                     form = reader.linear(origin)
                     c = form.coefficient(Index(loop.index))
                     if c > 0:

@@ -7,14 +7,16 @@ their columns are those of :mod:`tidegate.check.state`; barriers are in :mod:`ti
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from tidegate.check import phases
+from tidegate.check.automaton import Automaton
 from tidegate.check.canonical import Canonical
+from tidegate.check.knowledge import Forms
 from tidegate.check.pattern import uncovered
-from tidegate.check.sites import BULK, COPY, WGMMA, Group, Key, Rivals, Sites, accesses, everyone
+from tidegate.check.sites import BULK, COPY, WGMMA, Group, Key, Rivals, Sites, Statements, accesses, everyone
 from tidegate.check.state import CAUSE, DATA, PROXY, At, Fault, Frame, Log, State
 from tidegate.ir import tir
 from tidegate.ir.text import print_stmt
@@ -24,12 +26,15 @@ WARPGROUP = 4
 
 class Machine:
     """Executes instructions of one kernel on states. ``trust`` names the rules about fences that do not apply (see
-    :func:`tidegate.check.check`); ``exempted`` collects the pairs that broke one of these."""
+    :func:`tidegate.check.check`); ``exempted`` collects the pairs that broke one of these. ``pairs``: statements on
+    global memory that have to be ordered as well."""
 
-    def __init__(self, kernel: tir.Kernel, trust: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, kernel: tir.Kernel, trust: frozenset[str] = frozenset(), pairs: Sequence[Statements] = ()
+    ) -> None:
         self.kernel = kernel
         self.everyone = everyone(kernel)
-        self.catalogue = Sites(kernel, trust)
+        self.catalogue = Sites(kernel, trust, pairs)
         self.sites = self.catalogue.items
         self.buffers = self.catalogue.buffers
         self.depths = self.catalogue.depths
@@ -49,6 +54,8 @@ class Machine:
         self.registers = {r: n for n, r in enumerate(self.frame.tracked)}
         self.exempted: dict[str, None] = {}
         self._keys: dict[tuple[int, int], list[Key]] = {}
+        self.automaton = Automaton(self)
+        self.forms = Forms()
 
     def start(self) -> State:
         state = State(self.frame, self.catalogue)
@@ -59,14 +66,17 @@ class Machine:
         return self.canonical.key(state)
 
     def sees(self, stmt: tir.Stmt) -> bool:
-        """Does executing this change a state?"""
-        return bool(self.registers) or type(stmt) in HANDLERS
+        """Whether a statement does more than move registers, and global memory that needs no order: which the machine
+        does not model."""
+        handler = HANDLERS.get(type(stmt))
+        idle = handler is None or (handler is Machine.on_tensor and id(stmt) not in self.catalogue.tensors)
+        return bool(self.registers) or not idle
 
     def step(self, state: State, stmt: tir.Stmt, at: At, group: Group | None = None) -> bool:
         """Executes one instruction in place; False when it has to wait."""
+        if not self.sees(stmt):
+            return True
         handler = HANDLERS.get(type(stmt))
-        if handler is None and not self.registers:
-            return True  # registers and global memory only
         group = group or self.everyone
         before = state.log
         state.now += 1
@@ -90,6 +100,13 @@ class Machine:
             slot = key[0]
             turn = state.cursors[slot.cursor] % self.depths[slot.cursor] if slot.cursor is not None else 0
             self.touch(state, stmt, at, group, self.catalogue.of[key][turn])
+        return self.on_tensor(state, stmt, at, group)
+
+    def on_tensor(self, state: State, stmt: tir.Stmt, at: At, group: Group) -> bool:
+        """An access to global memory, where it has to be ordered."""
+        site = self.catalogue.tensors.get(id(stmt))
+        if site is not None:
+            self.touch(state, stmt, at, group, site)
         return True
 
     def touch(self, state: State, stmt: tir.Stmt, at: At, group: Group, site: int) -> None:
@@ -100,7 +117,7 @@ class Machine:
                 detail = "two threads write the same bytes in one statement"
                 self._execute(state, site, group)
                 raise Fault("race", stmt, at, site, site, twice, detail=detail, state=state, group=group)
-        elif not me.write:
+        elif not me.write and not me.on_tensor:
             self._written(state, stmt, at, group, site)
         self._execute(state, site, group)
 
@@ -255,7 +272,7 @@ class Machine:
         if isinstance(stmt, (tir.Wgmma, tir.Sync, tir.For, tir.If)):
             return
         for how in ("reads", "writes"):
-            for name in _names(stmt, how):
+            for name in tir.registers(stmt, how):
                 number = self.registers.get(name)
                 if number is None:
                     continue
@@ -313,19 +330,11 @@ class Machine:
             raise Fault("outstanding copy", None, (), state=state, detail=detail, remedy=remedy)
 
 
-def _names(stmt: tir.Stmt, how: str) -> list[str]:
-    found: list[str] = []
-    for name in getattr(stmt, how, ()):
-        value = getattr(stmt, name)
-        found.extend(v for v in (value if isinstance(value, tuple) else (value,)) if isinstance(v, str))
-    return found
-
-
 def _writer(state: State, register: str, group: Group, kind: type[tir.Stmt] = tir.Instruction) -> Log | None:
     """The last step of a group that wrote a register."""
     log = state.log.before if state.log is not None else None
     while log is not None:
-        if log.group == group.name and isinstance(log.stmt, kind) and register in _names(log.stmt, "writes"):
+        if log.group == group.name and isinstance(log.stmt, kind) and register in tir.registers(log.stmt, "writes"):
             return log
         log = log.before
     return None
@@ -334,6 +343,9 @@ def _writer(state: State, register: str, group: Group, kind: type[tir.Stmt] = ti
 Handler = Callable[[Machine, State, tir.Stmt, At, Group], bool]
 
 HANDLERS: dict[type[tir.Stmt], Handler] = {
+    tir.LdGlobal: Machine.on_tensor,
+    tir.StGlobal: Machine.on_tensor,
+    tir.AtomicAdd: Machine.on_tensor,
     tir.CpAsync: Machine.access,
     tir.StShared: Machine.access,
     tir.LdShared: Machine.access,
@@ -368,9 +380,7 @@ HANDLERS: dict[type[tir.Stmt], Handler] = {
 }
 
 WITHOUT_ORDER: tuple[type[tir.Stmt], ...] = (
-    tir.LdGlobal,
     tir.LdScalar,
-    tir.StGlobal,
     tir.Mma,
     tir.Fill,
     tir.Splat,
@@ -382,7 +392,7 @@ WITHOUT_ORDER: tuple[type[tir.Stmt], ...] = (
     tir.Spread,
     tir.Reduce,
 )
-"""Executed, and of no effect on shared memory."""
+"""Executed, and of no effect on memory."""
 
 MODELLED: tuple[type[tir.Stmt], ...] = (tir.For, tir.If, tir.InRole, *HANDLERS, *WITHOUT_ORDER)
 """Everything else is an unknown effect, and stops the check."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from tidegate.check.control import Env
 from tidegate.check.explore import Given, explorer
+from tidegate.check.knowledge import Knowledge
 from tidegate.check.machine import Machine
 from tidegate.check.pattern import Shape, other_thread, pattern
 from tidegate.check.sites import Group
@@ -46,6 +47,7 @@ class Instance:
     at: tuple[tuple[str, int], ...]
     time: int
     group: Group
+    rows: int | None = None
 
     def access(self, threads: tuple[int, ...]) -> Access:
         action = "writes" if self.write else "reads"
@@ -69,11 +71,11 @@ class Replay:
     kernel: tir.Kernel
     sizes: Mapping[str, int]
     finding: Finding | None = None
-    stores: dict[str, list[Instance]] = field(default_factory=dict)
+    seen: dict[str, list[Instance]] = field(default_factory=dict)
     count: int = 0
     cta: tuple[tuple[str, int], ...] = ()
 
-    def observe(self, state: State, stmt: tir.Stmt, env: Env, group: Group) -> None:
+    def observe(self, state: State, known: Knowledge, stmt: tir.Stmt, env: Env, group: Group) -> None:
         found = window_of(self.kernel, stmt)
         if found is None or self.finding is not None:
             return
@@ -81,7 +83,7 @@ class Replay:
         if self.count > MAX_INSTANCES:
             raise TooMany
         values = {n: p.value.exact for n, p in env.places.items()}
-        values |= {n: v.value if isinstance(v, ex.Int) else None for n, v in state.knowledge.values}
+        values |= {n: v.value if isinstance(v, ex.Int) else None for n, v in known.values}
         exact = {n: v for n, v in values.items() if v is not None}
         if len(exact) < len(values):
             raise TooMany
@@ -102,33 +104,40 @@ class Replay:
         origin = tuple(ex.evaluate(e, names) for e in window.origin)
         bounds = [None if b is None else ex.evaluate(b, names) for b in window.bounds]
         ends = [o + n if b is None else min(o + n, b) for o, n, b in zip(origin, layout.shape, bounds, strict=True)]
-        if any(o >= e for o, e in zip(origin, ends, strict=True)):
+        starts = [max(o, 0) if axis in window.below else o for axis, o in enumerate(origin)]
+        if window.rows is not None and (most := bounds[window.rows.axis]) is not None:
+            ends[window.rows.axis] = most  # data decides which rows
+        if any(o >= e for o, e in zip(starts, ends, strict=True)):
             return  # all masked
         at = tuple((n, v) for n, v in {**dict(self.cta), **values}.items())
-        me = Instance(stmt, window.tensor, layout, write, origin, origin, tuple(ends), self.cta, at, state.now, group)
-        if any(o < 0 or e > n for o, e, n in zip(origin, ends, shape, strict=True)):
+        low, high = tuple(starts), tuple(ends)
+        rows = None if window.rows is None else window.rows.axis
+        me = Instance(stmt, window.tensor, layout, write, origin, low, high, self.cta, at, state.now, group, rows)
+        if any(o < 0 or e > n for o, e, n in zip(low, high, shape, strict=True)):
             message = f"the window leaves {window.tensor} {list(shape)}"
             self.finding = Finding("out of bounds", message, None, me.access(()), "a bound that masks the access")
-        elif write:
-            self._write(me, state)
+        elif self.kernel.param(window.tensor).output:
+            if isinstance(stmt, tir.CpAsync):
+                raise TooMany  # a read that is complete only behind a wait is not followed here
+            self._meet(me, state)
 
-    def _write(self, me: Instance, state: State) -> None:
-        others = self.stores.setdefault(me.tensor, [])
+    def _meet(self, me: Instance, state: State) -> None:
+        others = self.seen.setdefault(me.tensor, [])
         for other in [*others, me]:
+            if not _conflict(me, other):
+                continue
             low = tuple(map(max, zip(me.low, other.low, strict=True)))
             high = tuple(map(min, zip(me.high, other.high, strict=True)))
             if any(a >= b for a, b in zip(low, high, strict=True)):
                 continue
             threads = _clash(self.kernel.warps, other, me, low, high, state.clock[DATA])
             if threads is not None:
-                apart = (
-                    "two CTAs write one element" if other.cta != me.cta else "two threads write one element, unordered"
-                )
-                needed = (
-                    "one writer per element"
-                    if other.cta != me.cta
-                    else "a rendezvous between the writes, or one writer"
-                )
+                done = "write" if me.write and other.write else "reach"
+                apart = f"two CTAs {done} one element"
+                needed = "one writer per element"
+                if other.cta == me.cta:
+                    apart = f"two threads {done} one element, unordered"
+                    needed = f"a rendezvous between the {'writes' if done == 'write' else 'accesses'}, or one writer"
                 self.finding = Finding(
                     "global race", apart, other.access((threads[0],)), me.access((threads[1],)), needed
                 )
@@ -136,14 +145,28 @@ class Replay:
         others.append(me)
 
 
+def _conflict(a: Instance, b: Instance) -> bool:
+    """Whether the order of two accesses matters where they meet."""
+    both = isinstance(a.stmt, tir.AtomicAdd) and isinstance(b.stmt, tir.AtomicAdd)
+    return (a.write or b.write) and not both
+
+
 def _clash(
     warps: int, first: Instance, second: Instance, low: Coord, high: Coord, known: np.ndarray
 ) -> tuple[int, int] | None:
-    """Two threads that write one element of the box without order, or None."""
+    """Two threads that reach one element of the box without order, or None. Along a gathered axis all rows may be the
+    same one."""
+    gathered = {x.rows for x in (first, second) if x.rows is not None}
 
     def inside(x: Instance) -> np.ndarray:
-        box = tuple(slice(start - o, end - o) for start, end, o in zip(low, high, x.origin, strict=True))
-        return _lanes(x.layout, warps, x.group.first)[box].reshape(-1, 2 * warps)
+        box = tuple(
+            slice(None) if axis == x.rows else slice(start - o, end - o)
+            for axis, (start, end, o) in enumerate(zip(low, high, x.origin, strict=True))
+        )
+        found = _lanes(x.layout, warps, x.group.first)[box]
+        for axis in gathered:
+            found = np.bitwise_or.reduce(found, axis=axis, keepdims=True)
+        return found.reshape(-1, 2 * warps)
 
     a, b = inside(first), inside(second)
     if first.cta != second.cta:
@@ -183,8 +206,8 @@ def replay(machine: Machine, sizes: Mapping[str, int], given: Given) -> tuple[Fi
         where: dict[str, int] = dict(zip((axis.name for axis in kernel.grid), point, strict=True))
         run.cta = tuple(where.items())
         search = explorer(machine, names, where, run.observe, exact=True, given=given)
-        for case in search.cases():
-            search.run(case)
+        for _ in search.every_case():
+            pass
         if run.finding is not None:
             read = search.unknown.read.items()
             return run.finding, [f"{t}[{', '.join(map(str, place))}] = {v}" for (t, place), v in read]
@@ -204,9 +227,19 @@ def small_sizes(kernel: tir.Kernel, sizes: Mapping[str, int], tiles: int, ragged
         unit = _unit(kernel, dim)
         more = [n * unit + dim.multiple for n in range(tiles)] if ragged and unit > dim.multiple else []
         values.append(sorted({*(n * unit for n in range(tiles + 1)), *more}))
-    places: Sequence[tuple[int, ...]] = sorted(product(*(range(len(v)) for v in values)), key=lambda p: (sum(p), p))
-    for place in places:
-        yield {**known, **{d.name: v[i] for d, v, i in zip(free, values, place, strict=True)}}
+    most = [len(v) - 1 for v in values]
+    for total in range(sum(most) + 1):
+        for place in _shares(total, most):
+            yield {**known, **{d.name: v[i] for d, v, i in zip(free, values, place, strict=True)}}
+
+
+def _shares(total: int, most: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """All numbers, one per place and at most that, with this sum."""
+    if not most:
+        yield from [()] if total == 0 else []
+        return
+    for first in range(max(total - sum(most[1:]), 0), min(total, most[0]) + 1):
+        yield from ((first, *rest) for rest in _shares(total - first, most[1:]))
 
 
 def _unit(kernel: tir.Kernel, dim: tir.Dim) -> int:

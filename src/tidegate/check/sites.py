@@ -1,4 +1,5 @@
-"""What touches shared memory: the sites of a kernel, and which of them meet.
+"""What touches shared memory, and global memory where it has to be ordered: the sites of a kernel, and which of them
+meet.
 
 A *site* is one shape of access to one slot by one group of warps. Only its latest execution matters: an earlier one
 comes before it, and it was itself checked against the earlier ones (docs/checking.md).
@@ -6,7 +7,7 @@ comes before it, and it was itself checked against the earlier ones (docs/checki
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -18,6 +19,8 @@ from tidegate.ir.layout import Layout, SharedLayout
 
 COPY, BULK, WGMMA = 0, 1, 2
 """Families of groups that a thread commits and waits for; each has its own counter."""
+
+Statements = tuple[tir.Instruction, tir.Instruction]
 
 Key = tuple[tir.Slot, str, str, int]
 """Slot, register or layout, kind, first warp of the group."""
@@ -53,7 +56,8 @@ class Group:
 @dataclass(frozen=True)
 class Site:
     """``base`` is the slot's first byte. ``kind``: read, write, copy (cp.async), load and store (tensor copies),
-    operand (of wgmma), barrier (its life begins or ends)."""
+    operand (of wgmma), barrier (its life begins or ends). Of global memory, where ``buffer`` is a tensor and ``slot``
+    tells sites apart: global read, global copy (the source of a cp.async), global write."""
 
     buffer: str
     slot: int
@@ -63,12 +67,16 @@ class Site:
 
     @property
     def write(self) -> bool:
-        return self.kind in ("write", "copy", "load", "barrier")
+        return self.kind in ("write", "copy", "load", "barrier", "global write")
+
+    @property
+    def on_tensor(self) -> bool:
+        return self.kind.startswith("global")
 
     @property
     def family(self) -> int:
         """The kind of group that completes it; -1: complete on return, or by a barrier."""
-        return {"copy": COPY, "store": BULK, "operand": WGMMA}.get(self.kind, -1)
+        return {"copy": COPY, "global copy": COPY, "store": BULK, "operand": WGMMA}.get(self.kind, -1)
 
     @property
     def asynchronous(self) -> bool:
@@ -89,9 +97,10 @@ class Rivals:
 
 
 class Sites:
-    """All sites of a kernel, numbered."""
+    """All sites of a kernel, numbered. ``pairs``: statements that access global memory and may meet in different
+    threads; ``tensors`` gives the site of each (by the id of the statement)."""
 
-    def __init__(self, kernel: tir.Kernel, trust: frozenset[str]) -> None:
+    def __init__(self, kernel: tir.Kernel, trust: frozenset[str], pairs: Sequence[Statements] = ()) -> None:
         self.kernel = kernel
         self.trust = trust
         self.buffers: dict[str, tir.Buffer] = {b.name: b for b in kernel.buffers}
@@ -105,6 +114,11 @@ class Sites:
                 self._declare(key, group)
         for barrier in kernel.barriers:
             self._barrier(barrier)
+        self.tensors: dict[int, int] = {}
+        for pair in pairs:
+            for stmt in pair:
+                self._tensor(stmt)
+        self._meeting = {(self.tensors[id(a)], self.tensors[id(b)]) for a, b in pairs}
         self.alone = np.array([self._alone(site) for site in self.items], bool)
         self.family = np.array([site.family for site in self.items], np.int64)
 
@@ -138,6 +152,18 @@ class Sites:
             shape = Shape(None, SharedLayout((8 * barrier.stages,), 1), (0,), False, False)
             self._number(Site(barrier.name, 0, barrier.offset, shape, "barrier"))
 
+    def _tensor(self, stmt: tir.Instruction) -> None:
+        window, writes = next(
+            (v, how == "writes")
+            for how in ("reads", "writes")
+            for name in getattr(stmt, how)
+            if isinstance(v := getattr(stmt, name), tir.Window)
+        )
+        kind = "global write" if writes else "global copy" if isinstance(stmt, tir.CpAsync) else "global read"
+        shape = Shape(None, SharedLayout((1,), 1), (0,), False, False)
+        if id(stmt) not in self.tensors:
+            self.tensors[id(stmt)] = self._number(Site(window.tensor, len(self.tensors), 0, shape, kind))
+
     def _number(self, site: Site) -> int:
         if site not in self.numbers:
             self.numbers[site] = len(self.items)
@@ -149,6 +175,10 @@ class Sites:
 
     def meet(self, first: int, second: int) -> Meeting:
         a, b = self.items[first], self.items[second]
+        if a.on_tensor:
+            met = bool({(first, second), (second, first)} & self._meeting)
+            every = np.full((2 * self.kernel.warps,) * 2, met or first == second)
+            return Meeting(every & met, every, met, covers=False)
         return meeting(a.shape, b.shape, b.base - a.base, self.kernel.warps)
 
     def rivals(self, site: int) -> Rivals:
@@ -181,7 +211,9 @@ class Sites:
 
 
 def near(a: Site, b: Site) -> bool:
-    """Whether two slots share bytes."""
+    """Whether two slots share bytes, or two sites are of one tensor."""
+    if a.on_tensor or b.on_tensor:
+        return a.on_tensor and b.on_tensor and a.buffer == b.buffer
     return b.base < a.base + a.shape.shared.bytes and a.base < b.base + b.shape.shared.bytes
 
 

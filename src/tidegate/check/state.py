@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tidegate.check.knowledge import NOTHING
 from tidegate.check.sites import Group, Sites
 from tidegate.ir import tir
 
@@ -97,7 +96,7 @@ _ARRAYS = (
 class State:
     """Everything that the future depends on, and for witnesses which steps led here."""
 
-    __slots__ = (*_ARRAYS, "arrived", "cursors", "knowledge", "last", "log", "now", "stale", "waited")
+    __slots__ = (*_ARRAYS, "arrived", "cursors", "last", "log", "now", "stale", "waited")
 
     def __init__(self, frame: Frame, sites: Sites) -> None:
         x, c, n, w = frame.classes, frame.columns, len(sites.items), frame.warps
@@ -136,13 +135,12 @@ class State:
         self.waited: dict[tuple[int, str], Log] = {}  # per mbarrier slot and group its last wait
         self.stale: dict[tuple[int, str], Log] = {}  # ... if that passed on a phase it had waited for before
         self.log: Log | None = None
-        self.knowledge = NOTHING
 
     def copy(self) -> State:
         other = State.__new__(State)
         for name in _ARRAYS:
             setattr(other, name, getattr(self, name).copy())
-        other.now, other.log, other.arrived, other.knowledge = self.now, self.log, self.arrived, self.knowledge
+        other.now, other.log, other.arrived = self.now, self.log, self.arrived
         other.cursors, other.last = dict(self.cursors), dict(self.last)
         other.waited, other.stale = dict(self.waited), dict(self.stale)
         return other

@@ -1,4 +1,5 @@
-"""Global memory: windows stay inside their tensors, and no element is written by two threads without order.
+"""Global memory: windows stay inside their tensors, and no element is written by one thread and reached by another
+without order.
 
 First by argument for all sizes: linear forms and the facts that loops, grid and conditions give. Where the argument
 does not close, :mod:`tidegate.check.replay` looks for a run that shows the fault; without one nothing is claimed.
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from itertools import combinations_with_replacement
 from math import gcd, inf
 
-from tidegate.check.control import Atom, Extreme, Index, Linear, Mod, Opaque, Reader, Term, single
+from tidegate.check.control import Atom, Extreme, Index, Linear, Mod, Opaque, Quotient, Reader, Term, single
 from tidegate.check.knowledge import expression
 from tidegate.check.sites import Group, everyone, groups
 from tidegate.ir import expr as ex
@@ -50,7 +51,7 @@ def window_of(kernel: tir.Kernel, stmt: tir.Stmt) -> tuple[tir.Window, Layout, b
             return stmt.src, kernel.layout(kernel.register(stmt.dst).layout).with_axes(stmt.src.fixed), False
         case tir.LdScalar():
             return stmt.src, _one_thread((1,) * len(stmt.src.origin)), False
-        case tir.StGlobal():
+        case tir.StGlobal() | tir.AtomicAdd():
             return stmt.dst, kernel.layout(kernel.register(stmt.src).layout).with_axes(stmt.dst.fixed), True
         case tir.TmaLoad():
             return stmt.src, _one_thread(kernel.buffer(stmt.dst.buffer).shape), False
@@ -88,12 +89,11 @@ def _uses(
     for stmt in body:
         # What is said of an integer holds until it is read anew.
         changed = {s.scalar for s in tir.walk((stmt,)) if isinstance(s, tir.LdScalar)}
-        if isinstance(stmt, (tir.For, tir.LdScalar)):
-            facts = tuple(f for f in facts if not changed & _named(f))
+        lasting = tuple(f for f in facts if not changed & _named(f)) if changed else facts
         if isinstance(stmt, tir.For):
             me, start, stop = single(Index(stmt.index)), reader.linear(stmt.start), reader.linear(stmt.stop)
             before_end, behind_start = stop.plus(me, -1).plus(Linear(-1)), me.plus(start, -1)
-            inside = (*facts, *(() if changed & _named(stop) else _consequences(before_end)))
+            inside = (*lasting, *(() if changed & _named(stop) else _consequences(before_end)))
             inside = (*inside, *(() if changed & _named(start) else (behind_start,)))
             count = inf if stop.terms or start.terms else float(stop.const - start.const)
             yield from _uses(kernel, reader, stmt.body, inside, {**trips, stmt.index: count}, pinned, group)
@@ -113,6 +113,7 @@ def _uses(
             origin = tuple(reader.linear(e) for e in window.origin)
             bounds = tuple(None if e is None else reader.linear(e) for e in window.bounds)
             yield Use(stmt, window, layout, write, origin, bounds, facts, trips, pinned, group)
+        facts = lasting
 
 
 def _named(form: Linear) -> set[str]:
@@ -139,7 +140,7 @@ def unproved_bounds(kernel: tir.Kernel, reader: Reader, found: list[Use]) -> Ite
             zip(use.origin, use.bounds, shape, use.extent, strict=True)
         ):
             where = f"axis {axis} of {print_stmt(use.stmt)}"
-            if not at_least_0(origin, use.facts, reader):
+            if axis not in use.window.below and not at_least_0(origin, use.facts, reader):
                 yield f"{where} is not shown to begin at 0 or later"
             end = origin.plus(Linear(extent)) if bound is None else bound
             if not at_least_0(size.plus(end, -1), use.facts, reader):
@@ -171,8 +172,8 @@ def _natural(term: Term, facts: tuple[Linear, ...], reader: Reader, depth: int) 
     match term:
         case Atom() | Mod():
             return True
-        case Opaque(ex.Bin("within", _, n)) if depth:
-            return at_least_0(reader.linear(n), facts, reader, depth - 1)
+        case Quotient(value, _) if depth:
+            return at_least_0(value, facts, reader, depth - 1)
         case Opaque(ex.Bin("/" | "%" | "*", a, b)) if depth:
             return all(at_least_0(reader.linear(e), facts, reader, depth - 1) for e in (a, b))
         case Extreme(op, one, other) if depth:
@@ -205,30 +206,54 @@ def _tiles_of(size: ex.Sym, facts: tuple[Linear, ...]) -> Iterator[int]:
                     yield t
 
 
-# ---------------------------------------------------------------------------------------------- one writer
+# ---------------------------------------------------------------------------------------------- who meets whom
+
+Pair = tuple[Use, Use]
 
 
-def unproved_writers(kernel: tir.Kernel, found: list[Use]) -> Iterator[str]:
-    """Pairs of stores that are not shown to leave every element to one thread: the reasons."""
-    stores = [use for use in found if use.write]
+def conflicts(kernel: tir.Kernel, found: list[Use]) -> Iterator[Pair]:
+    """Accesses to one tensor, at least one of them writing, that are not shown to have no element in common. Atomic
+    additions do not conflict with one another."""
+    written = [use for use in found if kernel.param(use.window.tensor).output]
+    for a, b in combinations_with_replacement(written, 2):
+        both = isinstance(a.stmt, tir.AtomicAdd) and isinstance(b.stmt, tir.AtomicAdd)
+        if a.window.tensor == b.window.tensor and (a.write or b.write) and not both and not _disjoint(a, b):
+            yield a, b
+
+
+def unproved_owners(kernel: tir.Kernel, found: list[Use]) -> Iterator[str]:
+    """Accesses that no order within a CTA makes right: several threads of one statement write an element, or two CTAs
+    meet. The reasons."""
     axes = {axis.name for axis in kernel.grid}
-    for use in stores:
-        if use.layout.replicated and use.layout.free_mask:
+    for use in found:
+        if use.write and use.layout.replicated and use.layout.free_mask:
             yield f"several threads hold and write the same elements: {print_stmt(use.stmt)}"
-    for a, b in combinations_with_replacement(stores, 2):
-        if a.window.tensor != b.window.tensor or _disjoint(a, b):
-            continue
+        if use.window.rows is not None and isinstance(use.stmt, tir.StGlobal):
+            yield f"several threads may write one row, if two rows are equal: {print_stmt(use.stmt)}"
+    for a, b in conflicts(kernel, found):
         where = print_stmt(a.stmt) if a is b else f"{print_stmt(a.stmt)} and {print_stmt(b.stmt)}"
-        if not _same_place(a, b):
-            yield f"different threads may write one element, in different iterations of {where}"
-        elif isinstance(a.stmt, tir.TmaStore) and (again := (set(a.trips) - axes) - _determined(a, b) - _single(a, b)):
+        engine = isinstance(a.stmt, tir.TmaStore)
+        if engine and (again := (set(a.trips) - axes) - _determined(a, b) - _single(a, b)):
             yield f"stores of the tensor engine in different iterations of {', '.join(sorted(again))} may meet: {where}"
         elif missing := axes - _determined(a, b) - _single(a, b):
-            yield f"CTAs that differ in {', '.join(sorted(missing))} may write one element: {where}"
+            done = "write" if a.write and b.write else "reach"
+            yield f"CTAs that differ in {', '.join(sorted(missing))} may {done} one element: {where}"
+        elif any(isinstance(use.stmt, (tir.TmaLoad, tir.TmaStore)) for use in (a, b)) and not _same_place(a, b):
+            yield f"the tensor engine may meet other accesses, in different iterations of {where}"
 
 
-def _lattice(a: Use, b: Use, axis: int) -> tuple[int, int | None]:
-    """All origins of both along an axis differ by multiples of the first number plus the second (None: unknown)."""
+def to_order(kernel: tir.Kernel, found: list[Use]) -> list[Pair]:
+    """The conflicts in which different threads of a CTA may meet: something has to order them."""
+    return [(a, b) for a, b in conflicts(kernel, found) if not _same_place(a, b)]
+
+
+def _gathered(a: Use, b: Use, axis: int) -> bool:
+    """Whether data decides where one of them reaches along an axis."""
+    return any(use.window.rows is not None and use.window.rows.axis == axis for use in (a, b))
+
+
+def _lattice(a: Use, b: Use, axis: int) -> tuple[int, int]:
+    """All origins of both along an axis differ by multiples of the first number plus the second."""
     one, two = a.origin[axis], b.origin[axis]
     step = gcd(*(c for _, c in (*one.terms, *two.terms)))
     offset = two.const - one.const
@@ -241,25 +266,30 @@ def _disjoint(a: Use, b: Use) -> bool:
         return False
     for axis, (m, n) in enumerate(zip(a.extent, b.extent, strict=True)):
         step, offset = _lattice(a, b, axis)
-        assert offset is not None
-        if (offset >= m or -offset >= n) if step == 0 else m <= offset <= step - n:
+        apart = (offset >= m or -offset >= n) if step == 0 else m <= offset <= step - n
+        if apart and not _gathered(a, b, axis):
             return True
     return False
 
 
+def _aligned(a: Use, b: Use, axis: int) -> bool:
+    """Whether instances that meet have one origin along an axis."""
+    step, offset = _lattice(a, b, axis)
+    widest = max(a.extent[axis], b.extent[axis])
+    return offset == 0 and (step == 0 or step >= widest) and not _gathered(a, b, axis)
+
+
 def _same_place(a: Use, b: Use) -> bool:
     """Whether instances that meet have one origin, so that one thread of a CTA owns each element."""
-    if a.layout != b.layout or a.group != b.group:
-        return False
-    lattices = [_lattice(a, b, axis) for axis in range(len(a.extent))]
-    return all(off == 0 and (step == 0 or step >= m) for (step, off), m in zip(lattices, a.extent, strict=True))
+    same = a.layout == b.layout and a.group == b.group
+    return same and all(_aligned(a, b, axis) for axis in range(len(a.extent)))
 
 
 def _determined(a: Use, b: Use) -> set[str]:
-    """Indices that have one value in all instances of a and b with one origin, by mixed radix along each axis."""
+    """Indices that have one value in all instances of a and b that meet, by mixed radix along each axis."""
     found: set[str] = set()
-    for one, two in zip(a.origin, b.origin, strict=True):
-        if one != two or not all(isinstance(t, (Index, Atom)) for t, _ in one.terms):
+    for axis, (one, two) in enumerate(zip(a.origin, b.origin, strict=True)):
+        if one != two or not _aligned(a, b, axis) or not all(isinstance(t, (Index, Atom)) for t, _ in one.terms):
             continue
         terms = sorted(((abs(c), t) for t, c in one.terms if isinstance(t, Index)), key=lambda ct: ct[0])
         reach = 0.0  # how far the smaller terms move the origin

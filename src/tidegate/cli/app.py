@@ -269,10 +269,10 @@ def _lowered(file: str, options: Options) -> tuple[bool, Iterable[Any]]:
 
 def _memory(chosen: Chosen, options: Options) -> Iterable[Any]:
     """Memory reports: without a plan, from the allocation alone."""
-    given = settings_for(chosen, options.settings)
+    given, options = settings_for(chosen, options.settings), options.of(chosen)
     for kernel in chosen.kernels:
         if options.plan is None:
-            yield kernel.smem(options.target, **given[kernel])
+            yield kernel.smem(options.machine(), **given[kernel])
         else:
             yield compile_kernel(kernel, options, given[kernel]).smem
 

@@ -22,12 +22,14 @@ MODULE = "__tidegate_file__"
 
 @dataclass(frozen=True)
 class Chosen:
-    """The kernels that a command works on. ``named``: one was asked for by name; ``inputs``: the file's own."""
+    """The kernels that a command works on. ``named``: one was asked for by name; ``inputs``: the file's own;
+    ``target``: what the file's kernels need where there is no GPU."""
 
     path: str
     named: bool
     kernels: tuple[Kernel, ...]
     inputs: Any
+    target: str | None
 
 
 def split(argument: str) -> tuple[str, str | None]:
@@ -81,12 +83,14 @@ def kernels_of(argument: str) -> Chosen:
     own = {n: k for n, k in found.items() if k.function.__code__.co_filename == path}
     if not found:
         raise NoKernel(path=path)
+    target = names.get("target")
+    rest = names.get("inputs"), target if isinstance(target, str) else None
     if name is None:
-        return Chosen(path, False, tuple((own or found).values()), names.get("inputs"))
+        return Chosen(path, False, tuple((own or found).values()), *rest)
     chosen = found.get(name) or next((k for k in found.values() if k.name == name), None)
     if chosen is None:
         raise UnknownKernel(path=path, name=name, known=", ".join(own or found))
-    return Chosen(path, True, (chosen,), names.get("inputs"))
+    return Chosen(path, True, (chosen,), *rest)
 
 
 def load(path: str) -> ModuleType:
@@ -138,4 +142,4 @@ def line_of(path: str, number: int) -> str:
 
 def constants_known(kernel: Kernel) -> Mapping[str, None]:
     """The names that --set may give for a kernel."""
-    return dict.fromkeys((*(name for name, _ in kernel.signature.constants), *kernel.dims, "warps"))
+    return dict.fromkeys((*(name for name, _ in kernel.signature.constants), *kernel.dims, "warps", "strided"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tidegate.cli.files import Chosen, constants_known
@@ -23,11 +23,23 @@ LONGEST = 19
 
 @dataclass(frozen=True)
 class Options:
-    """What most commands take. ``plan`` is a producer's name or the path of a saved plan."""
+    """What most commands take. ``plan`` is a producer's name or the path of a saved plan; ``fallback`` the target where
+    none is given and there is no GPU."""
 
     target: str | None
     plan: str | None
     settings: Mapping[str, Any]
+    fallback: str | None = None
+
+    def of(self, chosen: Chosen) -> Options:
+        """The options for a file, which may say what its kernels need."""
+        return replace(self, fallback=chosen.target)
+
+    def machine(self) -> str | None:
+        """The target to compile for; None: the GPU here, or the package's default."""
+        from tidegate.runtime.device import available
+
+        return self.fallback if self.target is None and available() is None else self.target
 
 
 def settings_of(texts: Sequence[str]) -> dict[str, Any]:
@@ -77,7 +89,7 @@ def compiled(chosen: Chosen, options: Options) -> Iterator[Compiled]:
     """The kernels, planned, one after the other."""
     given = settings_for(chosen, options.settings)
     for kernel in chosen.kernels:
-        yield compile_kernel(kernel, options, given[kernel])
+        yield compile_kernel(kernel, options.of(chosen), given[kernel])
 
 
 def compile_kernel(kernel: Kernel, options: Options, given: Mapping[str, Any]) -> Compiled:
@@ -96,4 +108,4 @@ def compile_kernel(kernel: Kernel, options: Options, given: Mapping[str, Any]) -
         target = target or plan.target
     clock = Timings()
     program = clock.measure("parse", lambda: kernel.program(None, **given))
-    return compile_program(program, target, plan, True, timings=clock)
+    return compile_program(program, target or options.machine(), plan, True, timings=clock)

@@ -15,6 +15,7 @@ from tidegate.errors import BadInputs, NoCompiler, TidegateError
 from tidegate.ir import hir
 from tidegate.ir.expr import Expr, Sym, evaluate, symbols
 from tidegate.ops import plain
+from tidegate.ops.samples import sample, unwritten
 from tidegate.runtime import device as devices
 from tidegate.runtime.compiled import Compiled
 
@@ -36,7 +37,7 @@ def trial(compiled: Compiled, own: Any, seed: int, progress: Progress) -> dict[s
     with progress(f"{name}: plain program"):
         wanted = copied(arrays)
         plain.run(compiled.program, [wanted[n] for n in compiled.program.order])
-        bounds = plain.rounding_bound(compiled.program, arrays)
+        bounds = plain.rounding_bound(compiled.program, arrays, compiled.target)
     with progress(f"{name}: check"):
         verdict = compiled.check()
     runs = []
@@ -147,24 +148,25 @@ def _uses(program: hir.Program) -> Iterator[tuple[Expr, int, int]]:
             stages = max([1, *(op.stages for op in loads)])
             yield node.extent, node.size, stages
             for part in (a for op in loads for a in op.window.axes if a.index == node.index):
-                yield part.extent, part.size, stages  # where the loop's extent is a number that is read
+                yield part.extent, part.size, stages  # where the extent is a number that is read
 
 
 def draw(compiled: Compiled, own: Any, sizes: Mapping[str, int], seed: int) -> dict[str, Any]:
-    """The inputs by name: the file's own, or standard normal numbers and small integers."""
+    """What is read, by name: the file's own, or standard normal numbers (small ones where they are whole)."""
     rng = np.random.default_rng(seed)
     given = _own(compiled, own, rng, dict(sizes)) if own is not None else {}
-    wanted = [t for t in compiled.program.tensors if not t.output]
+    wanted = [t for t in compiled.program.tensors if t.input]
     names = [*(t.name for t in wanted), *(s.name for s in compiled.program.scalars)]
     if extra := sorted(set(given) - set(names)):
         raise _bad(compiled, f"inputs gives {extra[0]!r}", f"the inputs are {', '.join(names)}")
+    counts = {n.window.tensor for n in hir.walk(compiled.program.body) if isinstance(n, hir.LoadScalar)}
     for tensor in wanted:
         if tensor.name not in given:
             shape = _shape(compiled, tensor, sizes)
-            if tensor.dtype.floating:
-                given[tensor.name] = rng.standard_normal(shape, np.float32).astype(tensor.dtype.numpy)
-            else:  # lengths, counts, indices: from nothing to a little beyond the sizes
+            if tensor.name in counts:  # lengths, counts, indices: from nothing to a little beyond the sizes
                 given[tensor.name] = rng.integers(0, max([3, *sizes.values()]) + 2, shape).astype(tensor.dtype.numpy)
+            else:
+                given[tensor.name] = sample(rng, shape, tensor.dtype)
     for scalar in compiled.program.scalars:
         if scalar.name not in given:
             given[scalar.name] = float(rng.standard_normal()) if scalar.dtype.floating else int(rng.integers(1, 6))
@@ -215,11 +217,11 @@ def sizes_of(compiled: Compiled, inputs: Mapping[str, Any], sizes: Mapping[str, 
 
 
 def outputs(compiled: Compiled, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
-    """Output arrays full of NaN: what nobody writes shows."""
+    """Arrays that are only written, in which what nobody writes shows."""
     found = {}
     for tensor in compiled.program.tensors:
-        if tensor.output:
-            found[tensor.name] = np.full(_shape(compiled, tensor, sizes), np.nan, tensor.dtype.numpy)
+        if not tensor.input:
+            found[tensor.name] = unwritten(_shape(compiled, tensor, sizes), tensor.dtype)
     return found
 
 
@@ -261,7 +263,7 @@ def compare(got: np.ndarray, wanted: np.ndarray, bound: np.ndarray) -> tuple[boo
         finite = np.abs(b[np.isfinite(b)])
         typical = float(np.sqrt(np.mean(finite**2))) if finite.size else 0.0
         scale = np.maximum(np.abs(b), max(typical, sys.float_info.min))
-        relative = np.nan_to_num(difference / scale, nan=np.inf)
+        relative = np.where(same, 0.0, np.nan_to_num(difference / scale, nan=np.inf))
     return matches, min(float(relative.max()), sys.float_info.max)
 
 
@@ -319,7 +321,7 @@ def on_gpu(
         return None
     got = copied(arrays)
     ordered = [got[n] for n in compiled.program.order]
-    compiled(*ordered)  # loads the code
+    compiled(*(copied(got)[n] for n in compiled.program.order))  # loads the code
     start = time.perf_counter()
     compiled(*ordered)
     spent = (time.perf_counter() - start) * 1e3

@@ -134,9 +134,23 @@ def slot_axis(slot: tir.Slot, layout: Layout) -> int:
 
 
 @dataclass(frozen=True)
+class Gathered:
+    """The gathered axis of a window: C++ of the array that holds a thread's rows, of their bound and of the stride."""
+
+    axis: int
+    rows: str
+    bound: str
+    stride: str
+
+    def row(self, forms: Mapping[str, Affine]) -> str:
+        return f"{self.rows}[{forms['row']}]"
+
+
+@dataclass(frozen=True)
 class GlobalAccess:
     """Addresses in one window. ``setup`` declares the locals ``from`` (the thread's first element) and, per bounded
-    axis, ``left_<axis>`` (how far the bound lies beyond it)."""
+    axis, ``left_<axis>`` (how far the bound lies beyond it) or, along the axes ``below``, ``at_<axis>`` (its
+    position). ``below`` has C++ of the bound per axis that is bounded at 0 as well."""
 
     values: dict[str, np.ndarray]
     setup: list[str]
@@ -144,18 +158,41 @@ class GlobalAccess:
     bounded: tuple[int, ...]
     whole: bool
     last: int
+    below: Mapping[int, str]
+    gathered: Gathered | None
 
     def pointer(self, forms: Mapping[str, Affine], extra: int = 0) -> str:
         terms = [
             times(f"i64({forms[f'c{axis}']})" if not forms[f"c{axis}"].is_zero else "0", stride)
             for axis, stride in self.strides.items()
         ]
+        if self.gathered is not None:
+            terms.append(
+                times(f"i64(row_inside({self.gathered.row(forms)}, {self.gathered.bound}))", self.gathered.stride)
+            )
         return plus("from", *terms, str(forms["offset"] + extra))
 
     def inside(self, forms: Mapping[str, Affine], axes: tuple[int, ...] | None = None, extra: int = 0) -> str:
         """Condition that the element ``extra`` beyond the first is within the bounds of ``axes`` (default: all)."""
         chosen = self.bounded if axes is None else axes
-        return " && ".join(f"{forms[f'c{a}'] + (extra if a == self.last else 0)} < left_{a}" for a in chosen)
+        return " && ".join(self._within(forms, axis, extra) for axis in chosen)
+
+    def _within(self, forms: Mapping[str, Affine], axis: int, extra: int) -> str:
+        if self.gathered is not None and self.gathered.axis == axis:
+            return f"u32({self.gathered.row(forms)}) < u32({self.gathered.bound})"
+        place = forms[f"c{axis}"] + (extra if axis == self.last else 0)
+        if axis in self.below:  # as unsigned numbers, those below 0 are large
+            return f"u32({plus(f'at_{axis}', str(place))}) < u32({self.below[axis]})"
+        return f"{place} < left_{axis}"
+
+    def left(self, forms: Mapping[str, Affine]) -> str:
+        """C++ of how many elements lie between the first one and the bound of the last axis, in 64 bits; no piece has
+        elements on both sides of 0."""
+        place = factor(str(forms[f"c{self.last}"]))
+        if self.last not in self.below:
+            return f"i64(left_{self.last}) - {place}"
+        at = plus(f"at_{self.last}", place)
+        return f"{at} < 0 ? 0 : i64({self.below[self.last]}) - {factor(at)}"
 
     @property
     def rows(self) -> tuple[int, ...]:
@@ -175,8 +212,19 @@ def global_access(
             what=f"a tile of rank {layout.rank} does not fit the tensor {window.tensor} of rank {rank}",
             advice="give the tile one axis per axis of the tensor",
         )
+    values: dict[str, np.ndarray] = {}
     thread = [thread_coordinate(cx, layout, axis, hint) for axis in range(rank)]
     strides = [_stride(cx, param, axis) for axis in range(rank)]
+    gathered = None
+    if window.rows is not None:
+        axis, register = window.rows.axis, window.rows.register
+        bound = window.bounds[axis]
+        assert bound is not None  # a rule of TIR
+        gathered = Gathered(axis, cx.name("register", register), cx.cpp(bound), strides[axis])
+        held = {c: number for number, (c,) in enumerate(cx.register_layout(register).register_origins())}
+        values["row"] = np.vectorize(held.__getitem__, otypes=[np.int64])(coords[axis])
+        thread[axis] = "0"
+        coords = tuple(np.zeros_like(c) if a == axis else c for a, c in enumerate(coords))
     const = "" if param.output else "const "
     pointer = cx.declare(
         f"{const}{param.dtype}*" + " const" * param.output,
@@ -186,18 +234,23 @@ def global_access(
     origin = _offset([cx.cpp(o) for o in window.origin], strides)
     setup = [f"{const}{param.dtype}* const from = {plus(pointer, origin if origin == '0' else f'({origin})')};"]
     bounded = tuple(a for a, bound in enumerate(window.bounds) if bound is not None)
+    below = {}
     for axis in bounded:
         bound = window.bounds[axis]
         assert bound is not None
         used = plus(cx.cpp(window.origin[axis]), thread[axis])
-        setup.append(f"const int left_{axis} = {factor(cx.cpp(bound))} - {factor(used)};")
-    values = {f"c{a}": coords[a] for a in range(rank)}
+        if axis in window.below:
+            below[axis] = cx.cpp(bound)
+            setup.append(f"const int at_{axis} = {used};")
+        elif gathered is None or axis != gathered.axis:
+            setup.append(f"const int left_{axis} = {factor(cx.cpp(bound))} - {factor(used)};")
+    values |= {f"c{a}": coords[a] for a in range(rank)}
     folded = [a for a in range(rank) if strides[a].isdigit() and int(coords[a].max()) * int(strides[a]) < INT_MAX // 2]
     values["offset"] = sum((coords[a] * int(strides[a]) for a in folded), np.zeros_like(coords[0]))
     last = window.bounds[-1]
     whole = last is None or group == 1 or not (cx.divisor(last) % group or cx.divisor(window.origin[-1]) % group)
     others = {a: strides[a] for a in range(rank) if a not in folded}
-    return GlobalAccess(values, setup, others, bounded, whole, rank - 1)
+    return GlobalAccess(values, setup, others, bounded, whole, rank - 1, below, gathered)
 
 
 def element(cx: Context, window: tir.Window) -> str:
@@ -222,6 +275,8 @@ def thread_coordinate(cx: Context, layout: Layout, axis: int, hint: str) -> str:
 
 def _stride(cx: Context, param: tir.Param, axis: int) -> str:
     """Elements between neighbours along ``axis``: a number where the sizes are fixed, else C++ of 64 bits."""
+    if param.strided and axis < len(param.shape) - 1:
+        return cx.pitch(param, axis)
     known, symbolic = 1, []
     for extent in param.shape[axis + 1 :]:
         value = cx.constant(extent)
@@ -239,6 +294,8 @@ def _offset(coordinates: list[str], strides: list[str]) -> str:
     """C++ of a coordinate's distance in elements from the first, in 64 bits where a stride multiplies."""
     terms = []
     for coordinate, stride in zip(coordinates, strides, strict=True):
+        if coordinate == "0":
+            continue
         if coordinate.isdigit() and stride.isdigit():
             terms.append(str(int(coordinate) * int(stride)))
         else:

@@ -43,9 +43,9 @@ class Affine:
     def is_zero(self) -> bool:
         return not self.constant and not self.strides
 
-    def halves(self) -> Affine:
-        """Half of it; ``divisor`` must be even."""
-        return Affine(self.constant // 2, tuple((var, stride // 2) for var, stride in self.strides))
+    def over(self, number: int) -> Affine:
+        """The quotient; ``number`` must divide ``divisor``."""
+        return Affine(self.constant // number, tuple((var, stride // number) for var, stride in self.strides))
 
 
 Values = Mapping[str, np.ndarray]
@@ -64,7 +64,9 @@ def unrolled(values: Values, body: Body, loop_names: str = LOOP_NAMES) -> list[s
     if any(s is None for s in strides.values()):
         out: list[str] = []
         for index in range(shape[0]):
-            out += unrolled({name: array[index] for name, array in values.items()}, body, loop_names)
+            lines = unrolled({name: array[index] for name, array in values.items()}, body, loop_names)
+            last = next(iter(values.values()))[index].size == 1
+            out += _apart(lines) if last else lines
         return out
     loops = list(_merged(shape, {name: s for name, s in strides.items() if s is not None}))
     names = loop_names[: len(loops)]
@@ -85,6 +87,13 @@ def unrolled(values: Values, body: Body, loop_names: str = LOOP_NAMES) -> list[s
             *["}"] * braced,
         ]
     return lines
+
+
+def _apart(lines: list[str]) -> list[str]:
+    """Lines that may declare locals, in a scope of their own."""
+    if len(lines) == 1 or lines[0].startswith(("{", "if")):
+        return lines
+    return ["{", *("  " + line for line in lines), "}"]
 
 
 def _bits(extent: int) -> tuple[int, ...]:

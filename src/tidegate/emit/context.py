@@ -25,13 +25,14 @@ RESERVED = frozenset(
     for friend goto if inline int long mutable namespace new noexcept not not_eq nullptr operator or or_eq private
     protected public register reinterpret_cast return short signed sizeof static static_assert static_cast struct
     switch template this thread_local throw true try typedef typeid typename union unsigned using virtual void
-    volatile wchar_t while xor xor_eq threadIdx blockIdx blockDim gridDim warpSize min max abs smem shared tid warp
-    cta outer band height from at v main ld_scalar within
+    volatile wchar_t while xor xor_eq threadIdx blockIdx blockDim gridDim warpSize smem shared tid warp cta outer band
+    height from at v main min max isnan isinf isfinite fabsf floorf ceilf truncf rintf expf expm1f logf log2f log1pf
+    sinf cosf tanhf erff fmodf copysignf __fsqrt_rn ld_scalar
     """,
     )
 )
 
-LOCAL = re.compile(r"left_\d+|frag_[abd]")
+LOCAL = re.compile(r"(left|at)_\d+|frag_[abd]")
 """Names of locals that the emitters write."""
 
 
@@ -55,6 +56,10 @@ class Context:
         if key not in self._names:
             self._names[key] = self.fresh(name, f"_{kind}")
         return self._names[key]
+
+    def pitch(self, param: tir.Param, axis: int) -> str:
+        """The C++ name of the launch argument that is a tensor's stride along an axis."""
+        return self.name(f"pitch {axis}", f"{param.name}_pitch{axis if len(param.shape) > 2 else ''}")
 
     def fresh(self, wanted: str, suffix: str = "_") -> str:
         """A C++ identifier that nothing else has, ``wanted`` if it can be."""
@@ -164,7 +169,7 @@ class _Printer:
         if isinstance(e, Sym):
             return self.cx.name("size", e.name), ATOM
         (a, la), (b, lb) = self.show(e.a), self.show(e.b)
-        if e.op in ("min", "max", "within"):
+        if e.op in ("min", "max"):
             return f"{e.op}({a}, {b})", ATOM
         known = least(e.a, self.cx.signed) >= 0 and least(e.b, self.cx.signed) >= 0
         if e.op == "cdiv":

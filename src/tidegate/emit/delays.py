@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tidegate.ir import tir
+from tidegate.ir.direction import Direction
 from tidegate.ir.dtypes import F32
 from tidegate.ir.expr import Int
 from tidegate.ir.text import print_stmt
@@ -56,7 +57,7 @@ def guarded(kernel: tir.Kernel, capacity: int) -> tuple[tir.Kernel, str]:
         return kernel, ""
     taken = {p.name for p in kernel.params} | {d.name for d in kernel.dims}
     name = next(n for n in ("guard", *(f"guard{i}" for i in range(len(taken) + 1))) if n not in taken)
-    param = tir.Param(tir.Name(name), F32, (Int(1),), output=True, align=4)
+    param = tir.Param(tir.Name(name), F32, (Int(1),), Direction.OUT, align=4)
     return replace(kernel, smem=kernel.smem + GUARD_BYTES, params=(*kernel.params, param)), name
 
 

@@ -9,19 +9,25 @@ import numpy as np
 from tidegate.emit.access import thread_coordinate
 from tidegate.emit.affine import Affine
 from tidegate.emit.context import Context, plus
+from tidegate.emit.registers import assignment, bits, packed, value, words
 from tidegate.errors import NotEmittable
 from tidegate.ir import tir
-from tidegate.ir.dtypes import DType
+from tidegate.ir.dtypes import F32, I32, I64, DType
+from tidegate.ir.elementwise import operand_dtype
 from tidegate.ir.expr import Bin
 from tidegate.ir.registers import folded_registers, source_registers
+from tidegate.ops.convert import constant
 
-# C++ of each operation on f32 operands. The program is compiled without contraction to fma, so each rounds once.
+# C++ of each operation on f32 operands and on masks. The program is compiled without contraction to fma, so each
+# rounds once.
 OPERATIONS: dict[str, str] = {
     "neg": "-{0}",
     "add": "{0} + {1}",
     "sub": "{0} - {1}",
     "mul": "{0} * {1}",
     "div": "{0} / {1}",
+    "floor_divide": "floor_quotient({0}, {1})",
+    "remainder": "floor_remainder({0}, {1})",
     "maximum": "maximum({0}, {1})",
     "minimum": "minimum({0}, {1})",
     "less": "{0} < {1}",
@@ -32,44 +38,78 @@ OPERATIONS: dict[str, str] = {
     "not_equal": "{0} != {1}",
     "logical_and": "{0} & {1}",
     "logical_or": "{0} | {1}",
+    "logical_xor": "{0} ^ {1}",
     "logical_not": "!{0}",
     "where": "{0} ? {1} : {2}",
+    "isnan": "isnan({0})",
+    "isinf": "isinf({0})",
+    "isfinite": "isfinite({0})",
     "abs": "fabsf({0})",
+    "sign": "sign({0})",
+    "floor": "floorf({0})",
+    "ceil": "ceilf({0})",
+    "trunc": "truncf({0})",
+    "round": "rintf({0})",
     "sqrt": "__fsqrt_rn({0})",
     "rsqrt": "reciprocal_root({0})",
     "exp2": "power_of_two({0})",
     "exp": "expf({0})",
+    "expm1": "expm1f({0})",
     "log2": "log2f({0})",
     "log": "logf({0})",
+    "log1p": "log1pf({0})",
+    "sin": "sinf({0})",
+    "cos": "cosf({0})",
     "tanh": "tanhf({0})",
+    "erf": "erff({0})",
+    "tf32": "to_tf32({0})",
 }
 
 
-INTEGER: dict[str, str] = {"maximum": "max({0}, {1})", "minimum": "min({0}, {1})", "abs": "abs({0})"}
-"""C++ of the operations that are written differently on integers."""
+INTEGER: dict[str, str] = {
+    "neg": "negated({0})",
+    "add": "{T}({U}({0}) + {U}({1}))",
+    "sub": "{T}({U}({0}) - {U}({1}))",
+    "mul": "{T}({U}({0}) * {U}({1}))",
+    "floor_divide": "int_floor_divide({0}, {1})",
+    "remainder": "int_remainder({0}, {1})",
+    "maximum": "max({0}, {1})",
+    "minimum": "min({0}, {1})",
+    "abs": "magnitude({0})",
+    "sign": "({0} > 0) - ({0} < 0)",
+    "bitwise_and": "{0} & {1}",
+    "bitwise_or": "{0} | {1}",
+    "bitwise_xor": "{0} ^ {1}",
+    "bitwise_not": "~{0}",
+    "left_shift": "shift_left({0}, {1})",
+    "right_shift": "shift_right({0}, {1})",
+}
+"""C++ of the operations that are written differently on integers, or on them alone. Signed results that do not fit are
+undefined in C++; those of the unsigned type U wrap, and T is the signed one."""
+
+WIDTHS = {I32: {"T": "int", "U": "u32"}, I64: {"T": "i64", "U": "u64"}}
+"""The types that integers are computed in."""
 
 
 def emit_fill(cx: Context, s: tir.Fill) -> list[str]:
-    register = cx.kernel.register(s.dst)
-    count = cx.layouts[register.layout].registers
-    name = cx.name("register", s.dst)
-    if register.dtype.size == 4:
-        value = literal(s.value) if register.dtype.floating else str(int(s.value))
-        return _loop(count, f"{name}[{{0}}] = {value};", cx)
-    with np.errstate(over="ignore"):
-        bits = int(np.array(s.value).astype(register.dtype.numpy).view(np.uint16))
-    return _loop(_words(count), f"{name}[{{0}}] = {bits << 16 | bits:#x};", cx)
+    dtype = cx.kernel.register(s.dst).dtype
+    count = words(dtype, cx.register_layout(s.dst).registers)
+    element = constant(s.value, dtype)
+    if dtype.per_word > 1:
+        pattern = int(element.view(f"u{dtype.size}"))
+        text = f"{sum(pattern << 8 * dtype.size * i for i in range(dtype.per_word)):#x}"
+    else:
+        text = number(s.value, dtype.computed)
+    return _loop(count, f"{cx.name('register', s.dst)}[{{0}}] = {text};", cx)
 
 
 def emit_map(cx: Context, s: tir.Map) -> list[str]:
-    template = OPERATIONS.get(s.op)
+    types = [cx.kernel.register(tir.Name(a)).dtype if isinstance(a, str) else None for a in s.args]
+    meant = operand_dtype(s.op, types, cx.kernel.register(s.dst).dtype)
+    template = (INTEGER.get(s.op) if meant.integer else None) or OPERATIONS.get(s.op)
     if template is None:
         raise NotEmittable(what=f"map {s.dst} <- {s.op}: no such operation", advice=f"use {', '.join(OPERATIONS)}")
-    values = s.args[1:] if s.op == "where" else s.args
-    integers = any(isinstance(a, str) and not cx.kernel.register(tir.Name(a)).dtype.floating for a in values)
-    if integers and s.op in INTEGER:
-        template = INTEGER[s.op]
-    return _elementwise(cx, s.dst, s.args, template, integers)
+    return _elementwise(cx, s.dst, s.args, template, meant.computed)
 
 
 def emit_splat(cx: Context, s: tir.Splat) -> list[str]:
@@ -87,28 +127,35 @@ def emit_positions(cx: Context, s: tir.Positions) -> list[str]:
 
 
 def emit_cast(cx: Context, s: tir.Cast) -> list[str]:
-    return _elementwise(cx, s.dst, (s.src,), "{0}")
+    source, target = (cx.kernel.register(r).dtype for r in (s.src, s.dst))
+    if target.kind == "mask" and source.kind != "mask":
+        return _elementwise(cx, s.dst, (s.src,), "{0} != 0")
+    # C++ converts the other pairs as it should: integers to nearest even, and to fewer bits modulo their number.
+    return _elementwise(cx, s.dst, (s.src,), f"to_{target}({{0}})" if source.floating and target.integer else "{0}")
 
 
 def emit_move(cx: Context, s: tir.Move | tir.Slice | tir.Spread) -> list[str]:
     """Renames registers. The compiler forwards them, so this costs nothing."""
-    register = cx.kernel.register(s.dst)
+    dtype = cx.kernel.register(s.dst).dtype
     table = np.array(source_registers(cx.kernel, s))
     dst, src = cx.name("register", s.dst), cx.name("register", s.src)
-    if register.dtype.size == 4:
-        return cx.unrolled({"i": np.arange(len(table)), "j": table}, lambda f: [f"{dst}[{f['i']}] = {src}[{f['j']}];"])
-    low, high = table[::2], np.append(table[1::2], table[-1:]) if len(table) % 2 else table[1::2]
-    words = np.arange(len(low))
-    if not (low % 2).any() and (high == low + 1).all():
-        return cx.unrolled({"i": words, "j": low // 2}, lambda f: [f"{dst}[{f['i']}] = {src}[{f['j']}];"])
+    size = dtype.per_word
+    table = np.append(table, table[-1:].repeat(-len(table) % size)).reshape(-1, size)
+    first, rest = table[:, 0], table - table[:, :1]
+    if not (first % size).any() and (rest == np.arange(size)).all():
+        values = {"i": np.arange(len(table)), "j": first // size}
+        return cx.unrolled(values, lambda f: [f"{dst}[{f['i']}] = {src}[{f['j']}];"])
 
-    def half(register: int) -> str:
+    def part(register: int) -> str:
+        if size == 4:
+            return bits(dtype, src, str(register))
         return f"{'high' if register % 2 else 'low'}_half({src}[{register // 2}])"
 
-    return [f"{dst}[{i}] = pair({half(a)}, {half(b)});" for i, a, b in zip(words, low, high, strict=True)]
+    return [f"{dst}[{i}] = {packed([part(int(r)) for r in row])};" for i, row in enumerate(table)]
 
 
-EXCHANGED = {"sum": "{0} + {1}", "max": "maximum({0}, {1})", "min": "minimum({0}, {1})"}
+FOLDS = {"sum": "add", "max": "maximum", "min": "minimum"}
+"""The operation that a reduction repeats."""
 
 
 def emit_reduce(cx: Context, s: tir.Reduce) -> list[str]:
@@ -116,66 +163,67 @@ def emit_reduce(cx: Context, s: tir.Reduce) -> list[str]:
     groups = np.array(folded_registers(layout, result, s.axis))
     dst, src = cx.name("register", s.dst), cx.name("register", s.src)
     into = np.arange(len(groups))
+    dtype = cx.kernel.register(s.src).dtype
+    step = (OPERATIONS if dtype.floating else INTEGER)[FOLDS[s.fold]]
+    types = WIDTHS.get(dtype, {})
     lines = cx.unrolled({"i": into, "j": groups[:, 0]}, lambda f: [f"{dst}[{f['i']}] = {src}[{f['j']}];"])
 
     def fold(f: Mapping[str, Affine]) -> list[str]:
         into, element = f"{dst}[{f['i']}]", f"{src}[{f['j']}]"
-        return [f"{into} = {EXCHANGED[s.fold].format(into, element)};"]
+        return [f"{into} = {step.format(into, element, **types)};"]
 
     if groups.shape[1] > 1:
         rest = groups[:, 1:]
         lines += cx.unrolled({"i": np.broadcast_to(into[:, None], rest.shape), "j": rest}, fold)
     for bit, basis in enumerate(layout.lane):
         if basis[s.axis]:
-            step = EXCHANGED[s.fold].format(f"{dst}[{{0}}]", f"exchange({dst}[{{0}}], {1 << bit})")
-            lines += _loop(len(groups), f"{dst}[{{0}}] = {step};", cx)
+            exchanged = step.format(f"{dst}[{{0}}]", f"exchange({dst}[{{0}}], {1 << bit})", **types)
+            lines += _loop(len(groups), f"{dst}[{{0}}] = {exchanged};", cx)
     return lines
 
 
 def _elementwise(
-    cx: Context, dst: str, args: tuple[str | float, ...], template: str, integers: bool = False
+    cx: Context, dst: str, args: tuple[str | float, ...], template: str, computed: DType = F32
 ) -> list[str]:
-    """dst = template(args) for every register: one by one, or in pairs where 16-bit elements are packed."""
+    """dst = template(args) for every element: as many at a time as share a word of any of the tiles. Numbers are
+    of the type ``computed``."""
     register = cx.kernel.register(tir.Name(dst))
-    count = cx.layouts[register.layout].registers
-    name = cx.name("register", dst)
+    dtype, count, name = register.dtype, cx.layouts[register.layout].registers, cx.name("register", dst)
     types = [cx.kernel.register(tir.Name(a)).dtype if isinstance(a, str) else None for a in args]
+    together = max(t.per_word for t in (*types, dtype) if t is not None)
 
-    def value(index: str, half: int | None) -> str:
-        operands = (_operand(cx, a, t, index, half, integers) for a, t in zip(args, types, strict=True))
-        return template.format(*operands)
+    def one(index: str, element: int) -> str:
+        operands = (_operand(cx, a, t, index, element, together, computed) for a, t in zip(args, types, strict=True))
+        return template.format(*operands, **WIDTHS.get(computed, {}))
 
-    if all(t is None or t.size == 4 for t in types) and register.dtype.size == 4:
-        return _loop(count, f"{name}[{{0}}] = {value('{0}', None)};", cx)
-    lines = _loop_lines(count // 2, lambda i: _pair(name, register.dtype, i, value(i, 0), value(i, 1)), cx)
-    if count % 2:
-        last = str(count // 2)
-        lines += _pair(name, register.dtype, last, value(last, 0), "")
-    return lines
+    def lines(index: str, elements: int) -> list[str]:
+        out = []
+        for first in range(0, elements, dtype.per_word):
+            values = [one(index, e) for e in range(first, min(first + dtype.per_word, elements))]
+            out.append(assignment(dtype, name, _word(index, first, together, dtype), values))
+        return out
 
-
-def _pair(name: str, dtype: DType, index: str, low: str, high: str) -> list[str]:
-    """Lines that assign elements 2 * index and 2 * index + 1 (no second one where ``high`` is empty)."""
-    if dtype.size == 2:
-        return [f"{name}[{index}] = to_{dtype}x2({low}, {high or '0.0f'});"]
-    second = [f"{name}[2 * {index} + 1] = {high};"] if high else []
-    return [f"{name}[2 * {index}] = {low};", *second]
+    full, left = divmod(count, together)
+    written = _loop_lines(full, lambda i: lines(i, together), cx)
+    return [*written, *(lines(str(full), left) if left else [])]
 
 
-def _operand(cx: Context, arg: str | float, dtype: DType | None, index: str, half: int | None, integers: bool) -> str:
+def _word(index: str, element: int, together: int, dtype: DType) -> str:
+    """Where a tile's array has an element of group ``index``, of ``together`` elements."""
+    step, at = together // dtype.per_word, element // dtype.per_word
+    if index.isdigit():
+        return str(step * int(index) + at)
+    return f"{index if step == 1 else f'{step} * {index}'}{f' + {at}' if at else ''}"
+
+
+def _operand(
+    cx: Context, arg: str | float, dtype: DType | None, index: str, element: int, together: int, computed: DType
+) -> str:
     if not isinstance(arg, str) or dtype is None:
-        text = str(int(arg)) if integers else literal(float(arg))
+        text = number(float(arg), computed)
         return f"({text})" if text.startswith("-") else text
-    name = cx.name("register", arg)
-    if half is None:
-        return f"{name}[{index}]"
-    if dtype.size == 4:
-        return f"{name}[2 * {index}{' + 1' * half}]"
-    return f"from_{dtype}({('low_half', 'high_half')[half]}({name}[{index}]))"
-
-
-def _words(count: int) -> int:
-    return (count + 1) // 2
+    word = _word(index, element, together, dtype)
+    return value(dtype, cx.name("register", arg), word, element % dtype.per_word)
 
 
 def _loop(count: int, line: str, cx: Context) -> list[str]:
@@ -186,6 +234,16 @@ def _loop_lines(count: int, body: Callable[[str], list[str]], cx: Context) -> li
     if not count:
         return []
     return cx.unrolled({"i": np.arange(count)}, lambda forms: body(str(forms["i"])))
+
+
+def number(value: float, computed: DType) -> str:
+    """C++ of a number of the type that an operation computes in. The smallest integer has no literal of its type."""
+    if computed.floating:
+        return literal(value)
+    suffix = "ll" if computed == I64 else ""
+    whole = int(value)
+    smallest = -(2 ** (8 * computed.size - 1))
+    return f"{whole}{suffix}" if whole > smallest else f"{smallest + 1}{suffix} - 1"
 
 
 def literal(value: float) -> str:

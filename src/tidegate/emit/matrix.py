@@ -1,4 +1,4 @@
-"""ldmatrix and mma.sync: the fragment pattern of PTX ISA, "Matrix Fragments for mma.m16n8k16"."""
+"""ldmatrix and mma.sync: the fragment pattern of :mod:`tidegate.ir.products`."""
 
 from __future__ import annotations
 
@@ -11,31 +11,37 @@ from tidegate.emit.affine import Affine
 from tidegate.emit.context import Context, active, factor, scoped
 from tidegate.errors import NotEmittable
 from tidegate.ir import tir
+from tidegate.ir.dtypes import F32, DType
 from tidegate.ir.layout import LANES, Coord, Layout, coordinates
+from tidegate.ir.products import FLOAT8, PRODUCTS, Product, along, is_fragment, word_steps
+from tidegate.target.target import find
 
 Forms = Mapping[str, Affine]
 
-BLOCK = 8
-"""Rows and elements per row of one matrix of ldmatrix."""
+ROW_BYTES = 16
+"""Of a row of one of ldmatrix's matrices of 8 rows."""
 
 
 def emit_ldmatrix(cx: Context, s: tir.LdMatrix) -> list[str]:
     register = cx.kernel.register(s.dst)
     layout = cx.layouts[register.layout]
-    along = _pair_axis(layout, s.dst)
-    # A matrix is read in rows of the buffer's last axis. Its elements land in pairs along that axis, or, with .trans,
-    # across it.
+    per_word = register.dtype.per_word
+    # A matrix is read in rows of the buffer's last axis. Its elements land in words along that axis, or, with .trans,
+    # in pairs across it.
     contiguous = 0 if s.src.transposed else 1
+    axis = _word_axis(layout, s.dst, per_word, contiguous)
     rows = 1 - contiguous
     _check_rows(cx, s, layout, contiguous)
-    suffix = "" if along == contiguous else "_trans"
-    origins = np.array(layout.register_origins())[::2]
+    suffix = "" if axis == contiguous else "_trans"
+    if register.dtype == F32:
+        suffix += "_f32"
+    origins = np.array(layout.register_origins())[::per_word]
     count = _together(origins)
     lead = origins.reshape(-1, count, 2)
     select = [tuple(int(v) for v in lead[0, i] - lead[0, 0]) for i in (1, 2) if i < count]
-    lane = [_unit(rows, 1 << i) for i in range(3)] + select
+    lane = [along(rows, 1 << i) for i in range(3)] + select
     bases = (*lane, *[(0, 0)] * (5 - len(lane)), *layout.warp)
-    outer = len(layout.reg) - 1 - (count.bit_length() - 1)
+    outer = len(layout.reg) - (per_word.bit_length() - 1) - (count.bit_length() - 1)
     shape = (*layout.rep, *(2,) * outer) if outer >= 0 else (len(lead),)
     groups = lead[:, 0, :].reshape(*shape, 2)
     near = shared_access(cx, s.src, bases, (groups[..., 0], groups[..., 1]), f"{register.layout}_rows")
@@ -48,23 +54,19 @@ def emit_ldmatrix(cx: Context, s: tir.LdMatrix) -> list[str]:
     return active(layout, scoped(near.setup, cx.unrolled(values, load)))
 
 
-def _unit(axis: int, step: int) -> Coord:
-    return (step, 0) if axis == 0 else (0, step)
-
-
 def _at(name: str, index: Affine) -> str:
     return name if index.is_zero else f"{name} + {factor(str(index))}"
 
 
-def _pair_axis(layout: Layout, register: str) -> int:
-    """The tile axis along which a word's two elements lie; refuses layouts that are not of 8x8 blocks."""
-    for axis in (0, 1):
-        lanes = (_unit(axis, 2), _unit(axis, 4), *(_unit(1 - axis, 1 << i) for i in range(3)))
-        if layout.rank == 2 and layout.reg and layout.reg[0] == _unit(axis, 1) and layout.lane == lanes:
+def _word_axis(layout: Layout, register: str, per_word: int, contiguous: int) -> int:
+    """The tile axis along which a word's elements lie; refuses layouts that are not of 8x8 blocks."""
+    for axis in (0, 1) if per_word == 2 else (contiguous,):
+        steps = word_steps(axis, per_word)
+        if is_fragment(layout, axis, per_word) and layout.reg[: len(steps)] == steps:
             return axis
     raise NotEmittable(
         what=f"register {register}: its layout is not made of the 8x8 blocks that ldmatrix loads",
-        advice="use the fragment layouts of mma m16n8k16",
+        advice="use the fragment layouts of mma",
     )
 
 
@@ -83,70 +85,77 @@ def _together(origins: np.ndarray) -> int:
 
 def _check_rows(cx: Context, s: tir.LdMatrix, layout: Layout, contiguous: int) -> None:
     buffer = cx.kernel.buffer(s.src.buffer)
-    row_bytes = buffer.shape[-1] * buffer.dtype.size
+    size = buffer.dtype.size
+    row_bytes = buffer.shape[-1] * size
     swizzle = buffer.swizzle
-    steps = [b[contiguous] for b in (*layout.reg, *layout.warp) if b[contiguous] > 1]
-    aligned = not (row_bytes % 16 or buffer.offset % 16 or buffer.stride % 16 or s.src.origin[-1] % BLOCK)
-    if buffer.dtype.size != 2 or not aligned or (swizzle.bits and swizzle.base < 4) or any(b % BLOCK for b in steps):
+    steps = [size * b[contiguous] for b in (*layout.reg, *layout.warp) if b[contiguous] >= buffer.dtype.per_word]
+    aligned = not any(n % ROW_BYTES for n in (row_bytes, buffer.offset, buffer.stride, s.src.origin[-1] * size, *steps))
+    if not aligned or (swizzle.bits and swizzle.base < 4):
         raise NotEmittable(
-            what=f"ldmatrix from {s.src.buffer}: its rows of 8 elements are not 16 aligned bytes",
+            what=f"ldmatrix from {s.src.buffer}: its rows of {ROW_BYTES // size} elements are not 16 aligned bytes",
             advice="use rows of a multiple of 16 bytes and a swizzle of base 4",
         )
 
 
 # ---------------------------------------------------------------------------------------------- mma
 
-M, N, K = 16, 8, 16
-LANE_A = ((0, 2), (0, 4), (1, 0), (2, 0), (4, 0))
-LANE_B = ((2, 0), (4, 0), (0, 1), (0, 2), (0, 4))
-
 
 def emit_mma(cx: Context, s: tir.Mma) -> list[str]:
-    if s.shape != "m16n8k16":
-        raise NotEmittable(what=f"mma of shape {s.shape}", advice="use m16n8k16")
+    product, dtype = PRODUCTS[s.shape], cx.kernel.register(s.a).dtype
     a, b, d = (cx.register_layout(r) for r in (s.a, s.b, s.d))
-    dtype = cx.kernel.register(s.a).dtype
-    _check_fragments(cx, s, a, b, d)
+    _check_fragments(cx, s, product, a, b, d)
+    _check_target(cx, s, dtype)
+    words = product.per_word
     index_a, index_b, index_d = _index(a), _index(b), _index(d)
     firsts = _block_origins(d)
-    steps = np.arange(0, a.shape[1], K)
+    steps = np.arange(0, a.shape[1], product.k)
     values: dict[str, np.ndarray] = {}
 
-    def gather(name: str, table: Mapping[Coord, int], place: list[tuple[np.ndarray, np.ndarray]], halve: int) -> None:
+    def gather(
+        name: str, table: Mapping[Coord, int], place: list[tuple[np.ndarray, np.ndarray]], per_word: int
+    ) -> None:
         for i, (row, column) in enumerate(place):
             row, column = np.broadcast_arrays(row, column)
-            found = [table[int(r), int(c)] // halve for r, c in zip(row.ravel(), column.ravel(), strict=True)]
+            found = [table[int(r), int(c)] // per_word for r, c in zip(row.ravel(), column.ravel(), strict=True)]
             values[f"{name}{i}"] = np.array(found).reshape(row.shape)
 
     i, j = firsts[..., 0][None], firsts[..., 1][None]
     k = steps.reshape(-1, *[1] * (firsts.ndim - 1))
+    half = product.k // 2
     gather("d", index_d, [(i + 0 * k, j), (i + 0 * k, j + 1), (i + 8 + 0 * k, j), (i + 8 + 0 * k, j + 1)], 1)
-    gather("a", index_a, [(i, k), (i + 8, k), (i, k + 8), (i + 8, k + 8)], 2)
-    gather("b", index_b, [(k, j), (k + 8, j)], 2)
+    gather("a", index_a, [(i, k), (i + 8, k), (i, k + half), (i + 8, k + half)], words)
+    gather("b", index_b, [(k, j), (k + half, j)], words)
     values = {name: np.broadcast_to(v, values["d0"].shape) for name, v in values.items()}
     d_name, a_name, b_name, c_name = (cx.name("register", r) for r in (s.d, s.a, s.b, s.c))
+    call = f"mma_{s.shape}_{'tf32' if dtype == F32 else dtype}"
+    kind, sums = "f32" if dtype == F32 else "u32", "int" if dtype.integer else "f32"
 
     def multiply(forms: Forms) -> list[str]:
         setup: list[str] = []
         operands = [
             _operand(setup, kind, name, [forms[f"{letter}{n}"] for n in range(count)], letter)
-            for kind, name, letter, count in (("u32", a_name, "a", 4), ("u32", b_name, "b", 2))
+            for name, letter, count in ((a_name, "a", 4), (b_name, "b", 2))
         ]
         d_at = [forms[f"d{n}"] for n in range(4)]
         if _run(d_at):
-            return [
-                *setup,
-                f"mma_m16n8k16_{dtype}({_at(d_name, d_at[0])}, {', '.join(operands)}, {_at(c_name, d_at[0])});",
-            ]
+            return [*setup, f"{call}({_at(d_name, d_at[0])}, {', '.join(operands)}, {_at(c_name, d_at[0])});"]
         c_values = ", ".join(f"{c_name}[{at}]" for at in d_at)
         return [
             *setup,
-            f"f32 frag_d[4] = {{{c_values}}};",
-            f"mma_m16n8k16_{dtype}(frag_d, {', '.join(operands)}, frag_d);",
+            f"{sums} frag_d[4] = {{{c_values}}};",
+            f"{call}(frag_d, {', '.join(operands)}, frag_d);",
             *(f"{d_name}[{at}] = frag_d[{n}];" for n, at in enumerate(d_at)),
         ]
 
     return active(d, cx.unrolled(values, multiply))
+
+
+def _check_target(cx: Context, s: tir.Mma, dtype: DType) -> None:
+    if dtype in FLOAT8 and not find(cx.kernel.target).fact("float8_mma"):
+        raise NotEmittable(
+            what=f"mma {s.d} <- {s.a}, {s.b}, {s.c}: {cx.kernel.target} does not multiply {dtype}",
+            advice="use sm_89 or later, or cast the operands to f16",
+        )
 
 
 def _run(indices: list[Affine]) -> bool:
@@ -175,15 +184,15 @@ def _block_origins(d: Layout) -> np.ndarray:
     return origins
 
 
-def _check_fragments(cx: Context, s: tir.Mma, a: Layout, b: Layout, d: Layout) -> None:
-    problem = ""
-    if a.lane != LANE_A or d.lane != LANE_A or b.lane != LANE_B:
-        problem = "the lanes do not hold the fragments of m16n8k16"
-    elif not {(0, 1), (8, 0), (0, 8)} <= set(a.reg) or a.reg[0] != (0, 1):
-        problem = "a thread does not hold pairs of whole a fragments"
-    elif not {(1, 0), (8, 0)} <= set(b.reg) or b.reg[0] != (1, 0):
-        problem = "a thread does not hold pairs of whole b fragments"
-    elif not {(0, 1), (8, 0)} <= set(d.reg):
+def _check_fragments(cx: Context, s: tir.Mma, product: Product, a: Layout, b: Layout, d: Layout) -> None:
+    problem, words = "", product.per_word
+    if not (is_fragment(a, 1, words) and is_fragment(b, 0, words) and is_fragment(d, 1, 2)):
+        problem = f"the threads do not hold the fragments of {s.shape}"
+    elif not {(8, 0), (0, product.k // 2)} <= set(a.reg) or a.reg[: len(word_steps(1, words))] != word_steps(1, words):
+        problem = "a thread does not hold words of whole a fragments"
+    elif (product.k // 2, 0) not in b.reg or b.reg[: len(word_steps(0, words))] != word_steps(0, words):
+        problem = "a thread does not hold words of whole b fragments"
+    elif (8, 0) not in d.reg:
         problem = "a thread does not hold whole fragments of the result"
     elif cx.register_layout(s.c) != d:
         problem = "c and d have different layouts"

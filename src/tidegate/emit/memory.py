@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from tidegate.emit import registers
 from tidegate.emit.access import (
     GlobalAccess,
     Pieces,
@@ -20,13 +21,15 @@ from tidegate.emit.affine import Affine
 from tidegate.emit.context import Context, active, factor, guarded, scoped
 from tidegate.errors import NotEmittable
 from tidegate.ir import tir
-from tidegate.ir.dtypes import DType
+from tidegate.ir.dtypes import F32, DType
 from tidegate.ir.layout import Layout, byte_offsets, coordinates
 
 Forms = Mapping[str, Affine]
 
 
-def emit_cp_async(cx: Context, s: tir.CpAsync) -> list[str]:
+def emit_cp_async(cx: Context, s: tir.CpAsync, on: str = "") -> list[str]:
+    """``on``: a condition, if the copy has one; it goes into the instruction, so that the compiler may place copies
+    between the statements around them, which it could not across a branch."""
     layout = cx.layouts[s.layout]
     size = cx.kernel.buffer(s.dst.buffer).dtype.size
     group = s.bytes // size
@@ -34,17 +37,18 @@ def emit_cp_async(cx: Context, s: tir.CpAsync) -> list[str]:
     _check_contiguous(cx, s.dst, layout, part)
     far = global_access(cx, s.src, layout, part.coords, group, s.layout)
     near = shared_access(cx, s.dst, (*layout.lane, *layout.warp), part.coords, s.layout)
-    full = f"cp_async_{s.bytes}"
+    call = f"cp_async_{s.bytes}"
+    plain, zfill = (f"{call}_if({on}, ", f"{call}_zfill_if({on}, ") if on else (f"{call}(", f"{call}_zfill(")
 
     def copy(forms: Forms) -> list[str]:
         dst, src = near.address(forms), far.pointer(forms)
         if not far.bounded:
-            return [f"{full}({dst}, {src});"]
+            return [f"{plain}{dst}, {src});"]
         if far.whole or far.last not in far.bounded:
-            return [f"{full}_zfill({dst}, {src}, {far.inside(forms)} ? {s.bytes} : 0);"]
-        left = f"bytes_inside<{s.bytes}>((i64(left_{far.last}) - {factor(str(forms[f'c{far.last}']))}) * {size})"
+            return [f"{zfill}{dst}, {src}, {far.inside(forms)} ? {s.bytes} : 0);"]
+        left = f"bytes_inside<{s.bytes}>({factor(far.left(forms))} * {size})"
         rows = far.inside(forms, far.rows)
-        return [f"{full}_zfill({dst}, {src}, {f'{rows} ? {left} : 0' if rows else left});"]
+        return [f"{zfill}{dst}, {src}, {f'{rows} ? {left} : 0' if rows else left});"]
 
     lines = cx.unrolled({**far.values, **near.values}, copy)
     return active(layout, scoped([*far.setup, *near.setup], lines))
@@ -92,7 +96,11 @@ def _shared_side(cx: Context, slot: tir.Slot, register: str, bytes: int) -> tupl
 
 def emit_ld_scalar(cx: Context, s: tir.LdScalar) -> list[str]:
     name, at = cx.name("size", s.scalar), element(cx, s.src)
-    inside = [f"{cx.cpp(o)} < {cx.cpp(b)}" for o, b in zip(s.src.origin, s.src.bounds, strict=True) if b is not None]
+    inside = []
+    for axis, (origin, bound) in enumerate(zip(s.src.origin, s.src.bounds, strict=True)):
+        if bound is not None:  # as unsigned numbers, those below 0 are large
+            form = "u32({}) < u32({})" if axis in s.src.below else "{} < {}"
+            inside.append(form.format(cx.cpp(origin), cx.cpp(bound)))
     return [f"{name} = {' && '.join(inside)} ? ld_scalar({at}) : 0;" if inside else f"{name} = ld_scalar({at});"]
 
 
@@ -133,6 +141,17 @@ def emit_st_global(cx: Context, s: tir.StGlobal) -> list[str]:
     return active(layout, scoped(far.setup, cx.unrolled({**part.values, **far.values}, store)))
 
 
+def emit_atomic_add(cx: Context, s: tir.AtomicAdd) -> list[str]:
+    layout, dtype, part, far = _global_side(cx, s.dst, s.src, cx.kernel.register(s.src).dtype.size)
+    name = cx.name("register", s.src)
+
+    def add(forms: Forms) -> list[str]:
+        line = f"atomic_add_{dtype}({far.pointer(forms)}, {name}[{forms['r0']}]);"
+        return guarded(far.inside(forms), [line])
+
+    return active(layout, scoped(far.setup, cx.unrolled({**part.values, **far.values}, add)))
+
+
 def _global_side(
     cx: Context, window: tir.Window, register: str, bytes: int
 ) -> tuple[Layout, DType, Pieces, GlobalAccess]:
@@ -152,24 +171,17 @@ def _either(condition: str, lines: list[str], otherwise: list[str]) -> list[str]
 
 def _suffix(dtype: DType, bytes: int) -> str:
     """The wrapper's element type and vector width."""
-    if bytes == 2:
-        return "b16"
+    if bytes < 4:
+        return f"b{8 * bytes}"
     count = bytes // 4
-    return ("f32" if dtype.size == 4 else "b32") + (f"x{count}" if count > 1 else "")
+    return ("f32" if dtype == F32 else "b32") + (f"x{count}" if count > 1 else "")
 
 
-def _packed(part: Pieces) -> bool:
-    """Whether each group lies in consecutive registers that start a word."""
-    group = part.registers.shape[-1]
-    consecutive = np.array_equal(
-        part.registers - part.registers[..., :1], np.broadcast_to(np.arange(group), part.registers.shape)
-    )
-    return consecutive and (group > 1 and not (part.registers[..., 0] % 2).any())
-
-
-def _consecutive(part: Pieces) -> bool:
+def _aligned(dtype: DType, part: Pieces) -> bool:
+    """Whether each group lies in consecutive registers that fill whole words."""
     group = np.arange(part.registers.shape[-1])
-    return np.array_equal(part.registers - part.registers[..., :1], np.broadcast_to(group, part.registers.shape))
+    consecutive = np.array_equal(part.registers - part.registers[..., :1], np.broadcast_to(group, part.registers.shape))
+    return consecutive and not len(group) % dtype.per_word and not (part.registers[..., 0] % dtype.per_word).any()
 
 
 def _single(part: Pieces) -> Pieces:
@@ -178,10 +190,10 @@ def _single(part: Pieces) -> Pieces:
 
 def _direct(cx: Context, register: str, dtype: DType, part: Pieces, forms: Forms) -> str | None:
     """C++ pointer to the registers of a group where they lie as memory has them."""
-    name = cx.name("register", register)
-    if dtype.size == 4:
-        return f"{name} + {factor(str(forms['r0']))}".removesuffix(" + 0") if _consecutive(part) else None
-    return f"{name} + {factor(str(forms['r0'].halves()))}".removesuffix(" + 0") if _packed(part) else None
+    if not _aligned(dtype, part) or dtype.kind == "mask" or dtype.size == 8:
+        return None
+    pointer = f"{cx.name('register', register)} + {factor(str(forms['r0'].over(dtype.per_word)))}".removesuffix(" + 0")
+    return f"as_words({pointer})" if dtype.size == 4 and dtype != F32 else pointer
 
 
 def _load(cx: Context, register: str, dtype: DType, part: Pieces, forms: Forms, call: str, at: str) -> list[str]:
@@ -190,11 +202,9 @@ def _load(cx: Context, register: str, dtype: DType, part: Pieces, forms: Forms, 
         return [f"{call}({direct}, {at});"]
     name = cx.name("register", register)
     group = part.registers.shape[-1]
-    if dtype.size == 4:
-        moves = [f"{name}[{forms[f'r{i}']}] = v[{i}];" for i in range(group)]
-        return [f"f32 v[{group}];", f"{call}(v, {at});", *moves]
-    moves = [f"set_half({name}, {forms[f'r{i}']}, get_half(v, {i}));" for i in range(group)]
-    return [f"u32 v[{max(group // 2, 1)}];", f"{call}(v, {at});", *moves]
+    moves = [registers.taken(dtype, name, forms[f"r{i}"], i) for i in range(group)]
+    kind = "f32" if dtype == F32 else "u32"
+    return [f"{kind} v[{max(group * dtype.size // 4, 1)}];", f"{call}(v, {at});", *moves]
 
 
 def _store(cx: Context, register: str, dtype: DType, part: Pieces, forms: Forms, call: str, at: str) -> list[str]:
@@ -202,20 +212,15 @@ def _store(cx: Context, register: str, dtype: DType, part: Pieces, forms: Forms,
     if direct:
         return [f"{call}({at}, {direct});"]
     name = cx.name("register", register)
-    group = part.registers.shape[-1]
-    if dtype.size == 4:
-        values = ", ".join(f"{name}[{forms[f'r{i}']}]" for i in range(group))
-        return [f"const f32 v[{group}] = {{{values}}};", f"{call}({at}, v);"]
-    halves = [f"get_half({name}, {forms[f'r{i}']})" for i in range(group)]
-    words = [f"pair({a}, {b})" for a, b in zip(halves[::2], halves[1::2], strict=True)] if group > 1 else halves
-    return [f"const u32 v[{len(words)}] = {{{', '.join(words)}}};", f"{call}({at}, v);"]
+    words = registers.given(dtype, name, [forms[f"r{i}"] for i in range(part.registers.shape[-1])])
+    kind = "f32" if dtype == F32 else "u32"
+    return [f"const {kind} v[{len(words)}] = {{{', '.join(words)}}};", f"{call}({at}, v);"]
 
 
 def _zero(cx: Context, register: str, dtype: DType, part: Pieces, forms: Forms) -> list[str]:
     name = cx.name("register", register)
     group = part.registers.shape[-1]
-    if dtype.size == 4:
-        return [f"{name}[{forms[f'r{i}']}] = 0.0f;" for i in range(group)]
-    if _packed(part):
-        return [f"{name}[{forms['r0'].halves() + i}] = 0;" for i in range(group // 2)]
-    return [f"set_half({name}, {forms[f'r{i}']}, 0);" for i in range(group)]
+    if dtype.per_word > 1 and _aligned(dtype, part):
+        first = forms["r0"].over(dtype.per_word)
+        return [f"{name}[{first + i}] = 0;" for i in range(group // dtype.per_word)]
+    return [registers.zeroed(dtype, name, forms[f"r{i}"]) for i in range(group)]

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
-from tidegate.emit.context import Context
+from tidegate.emit.context import Context, guarded
 from tidegate.emit.delays import Delays, delay_lines, guard_lines, poison_lines
 from tidegate.emit.elementwise import emit_cast, emit_fill, emit_map, emit_move, emit_positions, emit_reduce, emit_splat
 from tidegate.emit.header import header_for
 from tidegate.emit.matrix import emit_ldmatrix, emit_mma
 from tidegate.emit.memory import (
+    emit_atomic_add,
     emit_cp_async,
     emit_ld_global,
     emit_ld_scalar,
@@ -19,6 +20,7 @@ from tidegate.emit.memory import (
     emit_st_global,
     emit_st_shared,
 )
+from tidegate.emit.registers import declaration
 from tidegate.emit.syncs import (
     emit_advance,
     emit_bar_sync,
@@ -36,6 +38,7 @@ EMITTERS: Mapping[type[tir.Instruction], Callable[[Context, Any], list[str]]] = 
     tir.CpAsync: emit_cp_async,
     tir.LdGlobal: emit_ld_global,
     tir.StGlobal: emit_st_global,
+    tir.AtomicAdd: emit_atomic_add,
     tir.LdShared: emit_ld_shared,
     tir.StShared: emit_st_shared,
     tir.LdMatrix: emit_ldmatrix,
@@ -68,9 +71,9 @@ BAND = 8
 
 def emit(kernel: tir.Kernel, delays: Delays | None = None) -> str:
     """CUDA C++ of a kernel, complete and without includes: ``extern "C" __global__ void <kernel name>``, which takes a
-    pointer per parameter, then an int per size that is not fixed, then the scalar arguments. Launch it with a
-    one-dimensional grid of the product of the grid extents, ``kernel.threads`` threads and ``kernel.smem`` bytes of
-    dynamic shared memory.
+    pointer per parameter, then an int per size that is not fixed, an i64 per stride that is an argument, and the scalar
+    arguments. Launch it with a one-dimensional grid of the product of the grid extents, ``kernel.threads`` threads and
+    ``kernel.smem`` bytes of dynamic shared memory.
 
     The text maps the linear CTA index to the grid axes itself: last axis fastest, except that the last two axes are
     walked in bands of BAND rows, column by column, so that CTAs that run at one time share rows and columns of their
@@ -93,6 +96,7 @@ def emit(kernel: tir.Kernel, delays: Delays | None = None) -> str:
     entry = cx.name("kernel", kernel.name)
     params = [_param(cx, p) for p in kernel.params]
     params += [f"int {cx.name('size', d.name)}" for d in kernel.dims if d.value is None]
+    params += [f"i64 {cx.pitch(p, axis)}" for p, axis in kernel.pitches]
     params += [f"{s.dtype} {cx.name('size', s.name)}" for s in kernel.arguments]
     body = [*_grid(cx), *_top_level(cx, kernel.body)]
     if delays is not None and delays.guard:
@@ -136,11 +140,20 @@ def _top_level(cx: Context, body: tuple[tir.Stmt, ...]) -> list[str]:
     return out
 
 
-def _statement(cx: Context, stmt: tir.Stmt) -> list[str]:
+def _statement(cx: Context, stmt: tir.Stmt, on: str = "") -> list[str]:
     place, cx.place = cx.place, cx.place + 1
+    lines = _under(cx, stmt, on) if on else _plain(cx, stmt)
     if cx.delays is not None:
-        return [*delay_lines(cx.delays, place, stmt, cx.kernel.warps), *_plain(cx, stmt)]
-    return _plain(cx, stmt)
+        return [*delay_lines(cx.delays, place, stmt, cx.kernel.warps), *lines]
+    return lines
+
+
+def _under(cx: Context, stmt: tir.Stmt, on: str) -> list[str]:
+    """A copy or an advance under a condition that has a name."""
+    if isinstance(stmt, tir.CpAsync):
+        return [f"// {print_stmt(stmt)}", *emit_cp_async(cx, stmt, on)]
+    head, *lines = _plain(cx, stmt)
+    return [head, *guarded(on, lines)]
 
 
 def _plain(cx: Context, stmt: tir.Stmt) -> list[str]:
@@ -166,21 +179,43 @@ def _nested(cx: Context, body: tuple[tir.Stmt, ...]) -> list[str]:
 
 def _statements(cx: Context, body: tuple[tir.Stmt, ...]) -> Iterator[list[str]]:
     """The lines of each statement; a condition and its opposite behind it are one."""
+    products = [i for i, s in enumerate(body) if isinstance(s, tir.Mma)]
     at = 0
     while at < len(body):
         stmt, following = body[at], body[at + 1] if at + 1 < len(body) else None
-        lines = _statement(cx, stmt)
-        if isinstance(stmt, tir.If) and isinstance(following, tir.If) and cx.delays is None and _else(stmt, following):
-            lines[-1:] = ["} else {", *_nested(cx, following.body), "}"]
+        if products and products[0] < at < products[-1] and _copies(stmt):
+            yield _guarded_copies(cx, stmt)
+        elif cx.delays is None and (other := _opposite(stmt, following)):
+            yield [*_statement(cx, stmt)[:-1], "} else {", *_nested(cx, other.body), "}"]
             at += 1
-        yield lines
+        else:
+            yield _statement(cx, stmt)
         at += 1
 
 
-def _else(first: tir.If, second: tir.If) -> bool:
-    """Does the second condition hold where the first does not, as nothing in between changes what it names?"""
+def _opposite(first: tir.Stmt, second: tir.Stmt | None) -> tir.If | None:
+    """The second condition if it holds where the first does not, as nothing in between changes what it names."""
+    if not isinstance(first, tir.If) or not isinstance(second, tir.If):
+        return None
     set_inside = {s.scalar for s in tir.walk(first.body) if isinstance(s, tir.LdScalar)}
-    return second.condition == negated(first.condition) and not set_inside & set(symbols(first.condition))
+    opposite = second.condition == negated(first.condition) and not set_inside & set(symbols(first.condition))
+    return second if opposite else None
+
+
+def _copies(stmt: tir.Stmt) -> TypeGuard[tir.If]:
+    return isinstance(stmt, tir.If) and all(isinstance(s, (tir.CpAsync, tir.Advance)) for s in stmt.body)
+
+
+def _guarded_copies(cx: Context, stmt: tir.If) -> list[str]:
+    """Copies between products: the condition goes into each, since a branch would keep the compiler from placing copies
+    and products next to one another."""
+    place, cx.place = cx.place, cx.place + 1
+    on = cx.fresh(f"on_{place}")
+    comment = f"  // line {stmt.line}" if stmt.line else ""
+    head = [f"const int {on} = {cx.cpp(stmt.condition)};{comment}"]
+    if cx.delays is not None:
+        head = [*delay_lines(cx.delays, place, stmt, cx.kernel.warps), *head]
+    return [*head, *(line for s in stmt.body for line in _statement(cx, s, on))]
 
 
 # ---------------------------------------------------------------------------------------------- declarations
@@ -231,9 +266,7 @@ def _declarations(cx: Context, body: list[str]) -> list[str]:
     for r in k.registers:
         name, count = cx.name("register", r.name), cx.layouts[r.layout].registers
         if name in used:
-            words = f"{'f32' if r.dtype.floating else 'int'} {name}[{count}];"
-            form = words if r.dtype.size == 4 else f"u32 {name}[{(count + 1) // 2}];"
-            lines.append(f"{form}  // {r.dtype} in layout {r.layout}")
+            lines.append(f"{declaration(r.dtype, name, count)}  // {r.dtype} in layout {r.layout}")
     return lines
 
 

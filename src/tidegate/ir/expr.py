@@ -1,18 +1,17 @@
 """Integer expressions over sizes, grid and loop indices: the scalar part of HIR and TIR.
 
-    expr := INT | NAME | (expr OP expr) | cdiv(expr, expr) | min(expr, expr) | max(expr, expr) | within(expr, expr)
+    expr := INT | NAME | (expr OP expr) | cdiv(expr, expr) | min(expr, expr) | max(expr, expr)
     OP   := + - * / % < <= == != && ||       ('/' is floor division; comparisons, && and || give 0 or 1)
 
-``within(p, n)`` is p where 0 <= p < n, else n: a position that may be anything, sent out of range where it is not in
-range. All values are uniform over the threads of a CTA, so a loop bound or a condition never diverges.
+All values are uniform over the threads of a CTA, so a loop bound or a condition never diverges.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
-from math import inf
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ class Unexpected(ValueError):
 
 
 PRECEDENCE = {"||": 0, "&&": 1, "<": 2, "<=": 2, "==": 2, "!=": 2, "+": 3, "-": 3, "*": 4, "/": 4, "%": 4}
-FUNCTIONS = ("cdiv", "min", "max", "within")
+FUNCTIONS = ("cdiv", "min", "max")
 COMPARISONS = ("<", "<=", "==", "!=")
 
 EVALUATE: dict[str, Callable[[int, int], int]] = {
@@ -82,7 +81,6 @@ EVALUATE: dict[str, Callable[[int, int], int]] = {
     "cdiv": lambda a, b: -(-a // b),
     "min": min,
     "max": max,
-    "within": lambda p, n: p if 0 <= p < n else n,
 }
 
 
@@ -101,6 +99,10 @@ def binary(op: str, a: Expr | int, b: Expr | int) -> Expr:
         return b
     if op == "*" and Int(0) in (a, b):
         return Int(0)
+    if op in ("&&", "||"):
+        one, other = (b, a) if isinstance(b, Int) else (a, b)
+        if isinstance(one, Int):
+            return other if bool(one.value) == (op == "&&") else Int(int(op == "||"))
     return _joined(op, a, b) or Bin(op, a, b)
 
 
@@ -149,16 +151,6 @@ def negated(condition: Expr) -> Expr:
     return binary("==", condition, 0)
 
 
-def both(a: Expr, b: Expr) -> Expr:
-    """``a && b``, a condition that always holds left out."""
-    return b if a == Int(1) else a if b == Int(1) else binary("&&", a, b)
-
-
-def either(a: Expr, b: Expr) -> Expr:
-    """``a || b``, a condition that never holds left out."""
-    return b if a == Int(0) else a if b == Int(0) else binary("||", a, b)
-
-
 def evaluate(e: Expr, env: Mapping[str, int]) -> int:
     """The value of e; raises KeyError for a name that env lacks (callers check names beforehand)."""
     if isinstance(e, Int):
@@ -166,29 +158,6 @@ def evaluate(e: Expr, env: Mapping[str, int]) -> int:
     if isinstance(e, Sym):
         return env[e.name]
     return EVALUATE[e.op](evaluate(e.a, env), evaluate(e.b, env))
-
-
-def least(e: Expr, signed: Container[str]) -> float:
-    """A number that e never goes below (-inf: none is known); names are 0 or more, but for the ``signed`` ones."""
-    if isinstance(e, Int):
-        return e.value
-    if isinstance(e, Sym):
-        return -inf if e.name in signed else 0
-    a, b = least(e.a, signed), least(e.b, signed)
-    match e.op:
-        case "+":
-            return a + b
-        case "min" | "max":
-            return min(a, b) if e.op == "min" else max(a, b)
-        case "*":
-            return a * b if a >= 0 and b >= 0 else -inf
-        case "/" | "cdiv":
-            return 0 if a >= 0 and b >= 1 else -inf
-        case "%":
-            return 0 if b >= 1 else -inf
-        case "within":
-            return 0 if b >= 0 else -inf
-    return -inf if e.op == "-" else 0
 
 
 def symbols(e: Expr) -> Iterator[str]:
@@ -206,6 +175,63 @@ def parts(e: Expr) -> Iterator[Expr]:
     if isinstance(e, Bin):
         yield from parts(e.a)
         yield from parts(e.b)
+
+
+def difference(a: Expr, b: Expr) -> int | None:
+    """a - b where that is one number whatever the names stand for, else None."""
+    (base, terms), (other, less_) = linear(a), linear(b)
+    left = {t: terms.get(t, 0) - less_.get(t, 0) for t in {*terms, *less_}}
+    return None if any(left.values()) else base - other
+
+
+def linear(e: Expr) -> tuple[int, dict[Expr, int]]:
+    """e as a constant, and what is added to it: expressions that are no sums, with their factors."""
+    if isinstance(e, Int):
+        return e.value, {}
+    if isinstance(e, Bin) and e.op in ("+", "-"):
+        sign = 1 if e.op == "+" else -1
+        (base, terms), (other, more) = linear(e.a), linear(e.b)
+        return base + sign * other, {t: terms.get(t, 0) + sign * more.get(t, 0) for t in {**terms, **more}}
+    if isinstance(e, Bin) and e.op == "*":
+        for factor_, rest in ((e.a, e.b), (e.b, e.a)):
+            if isinstance(factor_, Int):
+                base, terms = linear(rest)
+                return base * factor_.value, {t: c * factor_.value for t, c in terms.items()}
+    return 0, {e: 1}
+
+
+def least(e: Expr, signed: Container[str] = ()) -> float:
+    """A number that e never goes below, -inf when none is known; names are 0 or more, but for the ``signed`` ones."""
+    if isinstance(e, Int):
+        return e.value
+    if isinstance(e, Sym):
+        return -math.inf if e.name in signed else 0
+    a, b = least(e.a, signed), least(e.b, signed)
+    match e.op:
+        case "+":
+            return a + b
+        case "-":
+            return a - e.b.value if isinstance(e.b, Int) else -math.inf
+        case "min" | "max":
+            return min(a, b) if e.op == "min" else max(a, b)
+        case "*":
+            return a * b if a >= 0 and b >= 0 else -math.inf
+        case "/" | "cdiv":
+            return 0 if a >= 0 and b >= 1 else -math.inf
+        case "%":
+            return 0 if b >= 1 else -math.inf
+    return 0  # of conditions
+
+
+def factor(e: Expr) -> int:
+    """A number that divides e whatever the names stand for; 0 when e is 0."""
+    if isinstance(e, Int):
+        return abs(e.value)
+    if isinstance(e, Sym):
+        return 1
+    if e.op == "*":
+        return factor(e.a) * factor(e.b)
+    return math.gcd(factor(e.a), factor(e.b)) if e.op in ("+", "-", "%", "min", "max") else 1
 
 
 def substitute(e: Expr, env: Mapping[str, Expr]) -> Expr:

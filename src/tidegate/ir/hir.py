@@ -2,7 +2,8 @@
 
     program := name, sizes, parameters, constants, grid axes, body
     body    := (op | loop | branch)*
-    op      := Load | LoadScalar | Store | Fill | Splat | Dot | Map | Cast | Transpose | Reduce | Spread
+    op      := Load | LoadScalar | Store | AtomicAdd | Fill | Splat | Positions | Dot | Map | Cast | Transpose | Reduce
+               | Part | Spread
     loop    := index over cdiv(extent, size) tiles, carried values (initial, inside, yielded, after), body
     branch  := condition, two bodies, merged values (then, otherwise, after)
 
@@ -18,8 +19,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tidegate.errors import Span
+from tidegate.ir.direction import Direction
 from tidegate.ir.dtypes import DType
-from tidegate.ir.expr import Expr, Int, binary, cdiv
+from tidegate.ir.expr import Expr, Int, Sym, binary, cdiv, mul
 from tidegate.ir.layout import Coord
 
 
@@ -46,13 +48,25 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Tensor:
-    """A parameter: row-major, rank 1 or more; sizes are expressions over named dimensions."""
+    """A parameter: row-major, rank 1 or more; sizes are expressions over named dimensions. ``pitch``: 0 for a tensor
+    without gaps; else all strides but the last are launch arguments, which ``pitch`` elements divide."""
 
     name: str
     dtype: DType
     shape: tuple[Expr, ...]
-    output: bool
+    direction: Direction
     span: Span
+    pitch: int = 0
+
+    @property
+    def output(self) -> bool:
+        """Is it written?"""
+        return self.direction.writes
+
+    @property
+    def input(self) -> bool:
+        """Is it read?"""
+        return self.direction.reads
 
 
 @dataclass(frozen=True)
@@ -68,13 +82,24 @@ class Scalar:
 class Axis:
     """One axis of a window: ``size`` elements from ``index * size`` on, of an axis of ``extent``; index None: all.
 
-    ``at`` instead: the single element at that position, and the tile has no such axis.
+    Instead of an index, ``at``: the single element at that position, and the tile has no such axis; ``start``: from
+    that position on, which may be negative; ``rows``: the elements at the positions that this i32 tile holds. Positions
+    outside the axis read as zero and are not written.
     """
 
     index: str | None
     size: int
     extent: Expr
     at: Expr | None = None
+    start: Expr | None = None
+    rows: Value | None = None
+
+    @property
+    def origin(self) -> Expr:
+        """The position of the first element (of a gathered axis 0)."""
+        if self.index is not None:
+            return mul(Sym(self.index), self.size)
+        return self.at or self.start or Int(0)
 
 
 @dataclass(frozen=True)
@@ -87,6 +112,17 @@ class Window:
     @property
     def shape(self) -> Coord:
         return tuple(a.size for a in self.axes if a.at is None)
+
+    @property
+    def rows(self) -> Value | None:
+        """The tile of positions of the gathered axis, if there is one."""
+        return next((a.rows for a in self.axes if a.rows is not None), None)
+
+    @property
+    def tile_axis(self) -> int:
+        """The axis of the tile along which it is gathered."""
+        gathered = next(i for i, a in enumerate(self.axes) if a.rows is not None)
+        return gathered - sum(a.at is not None for a in self.axes[:gathered])
 
 
 @dataclass(frozen=True)
@@ -120,6 +156,15 @@ class Store:
 
 
 @dataclass(frozen=True)
+class AtomicAdd:
+    """Adds a tile to a window, in no order with other additions; elements beyond the tensor are dropped."""
+
+    window: Window
+    value: Value
+    span: Span
+
+
+@dataclass(frozen=True)
 class Fill:
     """A tile of one number."""
 
@@ -139,10 +184,10 @@ class Splat:
 
 @dataclass(frozen=True)
 class Positions:
-    """The i32 tile of the positions that a tile index covers: ``index * size`` + 0, 1, .."""
+    """The i32 tile of the positions that a tile index covers: ``index * size`` + 0, 1, ..; without one 0, 1, .."""
 
     result: Value
-    index: str
+    index: str | None
     span: Span
 
 
@@ -170,7 +215,7 @@ class Map:
 
 @dataclass(frozen=True)
 class Cast:
-    """Conversion, rounded to nearest even."""
+    """Conversion (tidegate.ops.convert)."""
 
     result: Value
     source: Value
@@ -188,12 +233,23 @@ class Transpose:
 
 @dataclass(frozen=True)
 class Reduce:
-    """Folds ``axis`` by sum, max or min; the axis stays, with one element. Accumulated in f32, rounded once."""
+    """Folds ``axis`` by sum, max or min; the axis stays, with one element. Floats are accumulated in f32 and rounded
+    once; integers in 32 bits, or 64 for i64, whose sums wrap; masks have max and min (any and all)."""
 
     result: Value
     fold: str
     source: Value
     axis: int
+    span: Span
+
+
+@dataclass(frozen=True)
+class Part:
+    """The part of a tile from ``origin`` on, of the result's shape."""
+
+    result: Value
+    source: Value
+    origin: Coord
     span: Span
 
 
@@ -263,7 +319,10 @@ class Branch:
     span: Span
 
 
-Op = Load | LoadScalar | Store | Fill | Splat | Dot | Map | Cast | Transpose | Reduce | Spread | Positions
+Makers = Load | Fill | Splat | Positions | Dot | Map | Cast | Transpose | Reduce | Part | Spread
+"""Ops that make a tile."""
+
+Op = Makers | LoadScalar | Store | AtomicAdd
 Node = Op | Loop | Branch
 Body = tuple[Node, ...]
 
@@ -304,16 +363,23 @@ class Program:
 def operands(op: Op) -> tuple[Value, ...]:
     """The tiles that an op reads."""
     match op:
-        case Store():
-            return (op.value,)
+        case Load():
+            return () if op.window.rows is None else (op.window.rows,)
+        case Store() | AtomicAdd():
+            return (op.value,) if op.window.rows is None else (op.value, op.window.rows)
         case Dot():
             return (op.a, op.b, op.c)
         case Map():
             return tuple(a for a in op.args if isinstance(a, Value))
-        case Cast() | Transpose() | Reduce() | Spread():
+        case Cast() | Transpose() | Reduce() | Part() | Spread():
             return (op.source,)
         case _:
             return ()
+
+
+def result(op: Op) -> Value | None:
+    """The tile that an op makes, if it makes one."""
+    return None if isinstance(op, (LoadScalar, Store, AtomicAdd)) else op.result
 
 
 def bodies(node: Node) -> tuple[Body, ...]:
@@ -334,6 +400,19 @@ def walk(body: Body) -> Iterator[Node]:
             yield from walk(inner)
 
 
+def of_trip(body: Body) -> Iterator[Op]:
+    """The ops of a body, those of branches included, but not those of loops."""
+    for node in body:
+        match node:
+            case Branch():
+                yield from of_trip(node.then)
+                yield from of_trip(node.otherwise)
+            case Loop():
+                pass
+            case _:
+                yield node
+
+
 def reads(node: Node) -> tuple[Value, ...]:
     """The tiles that a node reads itself, what loops and branches carry included; not those that its bodies read."""
     match node:
@@ -351,9 +430,8 @@ def makes(node: Node) -> tuple[Value, ...]:
             return tuple(c.after for c in node.carried)
         case Branch():
             return tuple(m.after for m in node.merged)
-        case Store() | LoadScalar():
-            return ()
-    return (node.result,)
+    made = result(node)
+    return () if made is None else (made,)
 
 
 def expressions(node: Node) -> tuple[Expr, ...]:
@@ -365,6 +443,6 @@ def expressions(node: Node) -> tuple[Expr, ...]:
             return (node.condition,)
         case Splat():
             return (node.value,)
-        case Load() | Store() | LoadScalar():
-            return tuple(a.at for a in node.window.axes if a.at is not None)
+        case Load() | LoadScalar() | Store() | AtomicAdd():
+            return tuple(e for a in node.window.axes if (e := a.at or a.start) is not None)
     return ()

@@ -6,6 +6,7 @@ at import.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -72,6 +73,16 @@ class Instruction(Stmt):
             setattr(cls, name, value)
 
 
+def registers(stmt: Stmt, how: str) -> Iterator[str]:
+    """What a statement ``reads`` or ``writes`` that is no memory: names of registers, scalars, cursors. The rows of a
+    window are read whichever way the window goes."""
+    for name in getattr(stmt, how, ()):
+        value = getattr(stmt, name)
+        yield from (v for v in (value if isinstance(value, tuple) else (value,)) if isinstance(v, str))
+    if how == "reads":
+        yield from (v.rows.register for v in vars(stmt).values() if isinstance(v, Window) and v.rows is not None)
+
+
 _REG = {"proxy": Proxy.NONE, "completes": Completion.RETURN, "by": Participants.THREAD}
 _GEN = {"proxy": Proxy.GENERIC, "completes": Completion.RETURN, "by": Participants.THREAD}
 _WARP = {"proxy": Proxy.GENERIC, "completes": Completion.RETURN, "by": Participants.WARP}
@@ -123,6 +134,15 @@ class StGlobal(Instruction, syntax="st_global {dst} <- {src} bytes {bytes}", rea
 
 
 @dataclass(frozen=True)
+class AtomicAdd(Instruction, syntax="atomic_add {dst} <- {src}", reads=("src",), writes=("dst",), **_GEN):
+    """Adds f32 or i32 registers to global memory, element by element, each by one atomic operation that the whole GPU
+    sees; in no order. Nothing is added out of bounds."""
+
+    dst: Window
+    src: Name
+
+
+@dataclass(frozen=True)
 class LdShared(Instruction, syntax="ld_shared {dst} <- {src} bytes {bytes}", reads=("src",), writes=("dst",), **_GEN):
     """Shared to registers, ``bytes`` per access along the buffer's last axis."""
 
@@ -142,9 +162,10 @@ class StShared(Instruction, syntax="st_shared {dst} <- {src} bytes {bytes}", rea
 
 @dataclass(frozen=True)
 class LdMatrix(Instruction, syntax="ldmatrix {dst} <- {src}", reads=("src",), writes=("dst",), **_WARP):
-    """ldmatrix of 8x8 blocks of 16-bit elements. Pairs of adjacent elements along the *buffer's* last axis land in one
-    32-bit register, or, when the register pairs run along the other axis, the .trans form is used: the emitter derives
-    it from the layout. A warp reads together, so every lane counts as reading all bytes of its warp's blocks."""
+    """ldmatrix of 8x8 blocks of 32-bit words: four 8-bit, two 16-bit elements or one of 32 bits that are adjacent along
+    the *buffer's* last axis. When pairs of 16-bit elements run along the other axis, the .trans form is used: the
+    emitter derives it from the layout. A warp reads together, so every lane counts as reading all bytes of its warp's
+    blocks."""
 
     dst: Name
     src: Slot
@@ -152,7 +173,7 @@ class LdMatrix(Instruction, syntax="ldmatrix {dst} <- {src}", reads=("src",), wr
 
 @dataclass(frozen=True)
 class StMatrix(Instruction, syntax="stmatrix {dst} <- {src}", reads=("src",), writes=("dst",), **_WARP):
-    """stmatrix of 8x8 blocks of 16-bit elements."""
+    """stmatrix of 8x8 blocks, as ldmatrix has them."""
 
     dst: Slot
     src: Name
@@ -168,7 +189,9 @@ class Mma(
     completes=Completion.RETURN,
     by=Participants.WARP,
 ):
-    """d = a @ b + c by mma.sync of ``shape`` (only m16n8k16), k steps in rising order."""
+    """d = a @ b + c by mma.sync of ``shape``, k steps in rising order. m16n8k16: f16 or bf16 into f32. m16n8k8: f32,
+    whose low 13 bits are ignored (map tf32 rounds them away), into f32. m16n8k32: i8 into i32, modulo 2**32; f8e4m3 or
+    f8e5m2 into f32 (sm_89 and later)."""
 
     shape: Name
     d: Name
@@ -179,7 +202,7 @@ class Mma(
 
 @dataclass(frozen=True)
 class Fill(Instruction, syntax="fill {dst} <- {value}", reads=(), writes=("dst",), **_REG):
-    """Sets every element to ``value``, rounded to nearest even into the type of ``dst``."""
+    """Sets every element to ``value``, converted into the type of ``dst``."""
 
     dst: Name
     value: float
@@ -204,7 +227,8 @@ class Splat(Instruction, syntax="splat {dst} <- {value}", reads=(), writes=("dst
 @dataclass(frozen=True)
 class Map(Instruction, syntax="map {dst} <- {op} {args}", reads=("args",), writes=("dst",), **_REG):
     """Elementwise ``op`` (see tidegate.ops.elementwise) over registers of one layout and immediate numbers. Floats are
-    computed in f32 and rounded to nearest even into the type of ``dst``, integers and masks in 32 bits."""
+    computed in f32, integers, which wrap, and masks in 32 bits, or 64 for i64, and the result is converted as ``cast``
+    does."""
 
     dst: Name
     op: Name
@@ -213,7 +237,8 @@ class Map(Instruction, syntax="map {dst} <- {op} {args}", reads=("args",), write
 
 @dataclass(frozen=True)
 class Cast(Instruction, syntax="cast {dst} <- {src}", reads=("src",), writes=("dst",), **_REG):
-    """Conversion, round to nearest even; same layout."""
+    """Conversion; same layout. To floats: to nearest even (integers by way of f32), 8-bit floats saturating. From
+    floats to integers: towards zero, saturating, NaN to 0. Between integers: modulo 2**bits. To masks: is it not 0."""
 
     dst: Name
     src: Name
@@ -257,8 +282,9 @@ class Reduce(
     completes=Completion.RETURN,
     by=Participants.WARP,
 ):
-    """Folds f32 elements along ``axis`` by sum, max or min within each warp: registers in rising order, then lanes by
-    exchanges with rising distance. ``dst`` has one element per warp that shares the axis (Layout.reduced)."""
+    """Folds f32, i32 or i64 elements along ``axis`` by sum, max or min within each warp: registers in rising order,
+    then lanes by exchanges with rising distance. Sums of integers wrap. ``dst`` has one element per warp that
+    shares the axis (Layout.reduced)."""
 
     dst: Name
     fold: Name

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NewType
 
+from tidegate.ir.direction import Direction
 from tidegate.ir.dtypes import DType
 from tidegate.ir.expr import Expr
 from tidegate.ir.layout import Coord, SharedLayout, Swizzle
@@ -64,15 +65,33 @@ class Slot:
 
 
 @dataclass(frozen=True)
+class Rows:
+    """Axis ``axis`` of a window is gathered: element i of the tile along it lies where element i of the i32 register
+    tile ``register`` says, of which every thread holds what it needs."""
+
+    axis: int
+    register: Name
+
+
+@dataclass(frozen=True)
 class Window:
     """Part of a global tensor from ``origin`` on; where ``bounds`` gives an extent, elements at or beyond it read as
-    zero and are not written. An axis without a bound is proved to be in range. The tile has no axis for the ``fixed``
-    ones: it lies at their origin."""
+    zero and are not written, and along the axes ``below`` those before 0 as well. An axis without a bound is proved to
+    be in range. The tile has no axis for the ``fixed`` ones: it lies at their origin. The axis of ``rows`` has origin
+    0, and elements outside 0 .. bound-1 are treated as above."""
 
     tensor: Name
     origin: tuple[Expr, ...]
     bounds: tuple[Expr | None, ...]
     fixed: Coord = ()
+    below: Coord = ()
+    rows: Rows | None = None
+
+    @property
+    def tile_axis(self) -> int:
+        """The axis of the tile along which rows are gathered."""
+        assert self.rows is not None
+        return self.rows.axis - sum(a < self.rows.axis for a in self.fixed)
 
 
 # ---------------------------------------------------------------------------------------------- declarations
@@ -89,13 +108,26 @@ class Dim:
 
 @dataclass(frozen=True)
 class Param:
-    """A row-major global tensor. ``align`` bytes divide its address and (rank > 1) all strides but the last."""
+    """A row-major global tensor. ``align`` bytes divide its address and (rank > 1) all strides but the last. It has no
+    gaps, unless it is ``strided``: then all strides but the last, which is 1, are launch arguments; they are not
+    negative, and no two elements of an output share bytes."""
 
     name: Name
     dtype: DType
     shape: tuple[Expr, ...]
-    output: bool
+    direction: Direction
     align: int
+    strided: bool = False
+
+    @property
+    def output(self) -> bool:
+        """Is it written?"""
+        return self.direction.writes
+
+    @property
+    def input(self) -> bool:
+        """Is it read?"""
+        return self.direction.reads
 
 
 @dataclass(frozen=True)

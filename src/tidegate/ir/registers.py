@@ -1,7 +1,8 @@
 """Instructions that only rename registers: which register of the source each register of the result is.
 
-Move, Slice and Spread take no data from another thread. Whether that is so follows from the two layouts: the element
-that a register of ``dst`` stands for must lie in some register of ``src`` of the same thread, the same for all threads.
+Move, Slice and Spread take no data from another thread, nor does a gathered window take a row from one. Whether that is
+so follows from the two layouts: the element that a register of ``dst`` stands for must lie in some register of ``src``
+of the same thread, the same for all threads.
 """
 
 from __future__ import annotations
@@ -31,6 +32,16 @@ def _form(dst: Layout, src: Layout, stmt: tir.Move | tir.Slice | tir.Spread) -> 
     if len(stmt.axes) != src.rank or any(not 0 <= a < dst.rank for a in stmt.axes):
         raise ValueError(f"axes {stmt.axes} do not name an axis of the result per axis of the source")
     return tuple(None if size == 1 else a for size, a in zip(src.shape, stmt.axes, strict=True)), (0,) * src.rank
+
+
+def row_registers(kernel: tir.Kernel, window: tir.Window, layout: Layout) -> tuple[int, ...]:
+    """Per register of a tile in ``layout`` under a gathered window, the register that holds its row; raises ValueError
+    with the reason if another thread holds it."""
+    assert window.rows is not None
+    index = kernel.layout(kernel.register(window.rows.register).layout)
+    if index.rank != 1 or index.shape[0] != layout.shape[window.tile_axis]:
+        raise ValueError(f"one row per element of axis {window.tile_axis} is needed, not {list(index.shape)}")
+    return renamed(layout, index, (window.tile_axis,), (0,))
 
 
 @lru_cache(maxsize=512)

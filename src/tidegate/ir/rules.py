@@ -7,19 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
 from math import gcd
 from typing import Any
 
 from tidegate.ir import tir
-from tidegate.ir.dtypes import BF16, BOOL, F16, F32, I32, DType
+from tidegate.ir.dtypes import BF16, BOOL, F16, F32, I32, I64, DType
+from tidegate.ir.elementwise import OPERATIONS, number_problem, operand_dtype
 from tidegate.ir.expr import Bin, Expr, Int, Sym
 from tidegate.ir.layout import Coord, Layout
-from tidegate.ir.registers import source_registers
+from tidegate.ir.products import PRODUCTS, M, N, accumulator_of, is_fragment
+from tidegate.ir.registers import row_registers, source_registers
 
-COMPARISONS = ("less", "less_equal", "greater", "greater_equal", "equal", "not_equal")
-LOGIC = ("logical_and", "logical_or", "logical_not")
 FOLDS = ("sum", "max", "min")
+
+WIDTHS = (1, 2, 4, 8, 16)
+"""Bytes of an access."""
 
 NAMED_BARRIERS = 15
 """Barrier 0 is that of __syncthreads."""
@@ -63,14 +65,6 @@ class Tables:
         return register.dtype, self.layouts[register.layout]
 
 
-@cache
-def elementwise_arities() -> dict[str, int]:
-    """Operations of Map and their numbers of operands. The table needs NumPy, so it is not loaded with this module."""
-    from tidegate.ops.elementwise import ELEMENTWISE
-
-    return {name: row.arity for name, row in ELEMENTWISE.items()}
-
-
 def statement_problems(t: Tables, stmt: tir.Stmt) -> Iterator[str]:
     """All that is wrong with the operands of one statement; its body is not looked at."""
     yield from _directions(t, stmt)
@@ -86,7 +80,7 @@ def statement_problems(t: Tables, stmt: tir.Stmt) -> Iterator[str]:
 def _directions(t: Tables, stmt: tir.Stmt) -> Iterator[str]:
     for name in getattr(stmt, "reads", ()):
         value = getattr(stmt, name)
-        if isinstance(value, tir.Window) and t.params[value.tensor].output:
+        if isinstance(value, tir.Window) and not t.params[value.tensor].input:
             yield f"{value.tensor!r} is an output and is read"
     for name in getattr(stmt, "writes", ()):
         value = getattr(stmt, name)
@@ -136,7 +130,9 @@ def window_problems(t: Tables, window: tir.Window, tile: Coord, dtype: DType, al
     for axis, (origin, bound, extent) in enumerate(zip(window.origin, window.bounds, param.shape, strict=True)):
         size = constant(t, extent)
         start, stop = constant(t, origin), constant(t, bound)
-        if start is not None and start < 0:
+        if axis in window.below and bound is None:
+            yield f"axis {axis} of {param.name!r} is bounded below and not above"
+        if start is not None and start < 0 and axis not in window.below:
             yield f"axis {axis} of {param.name!r} starts at {start}"
         elif size is None:
             continue
@@ -145,6 +141,24 @@ def window_problems(t: Tables, window: tir.Window, tile: Coord, dtype: DType, al
         elif bound is None and start is not None and start + tile[axis] > size:
             last = start + tile[axis] - 1
             yield f"element {last} of axis {axis} of {param.name!r} is touched without a bound, it has {size} elements"
+
+
+def row_problems(t: Tables, window: tir.Window, layout: Layout) -> Iterator[str]:
+    """The rows of a gathered window are i32, and every thread holds those of its elements."""
+    if window.rows is None:
+        return
+    dtype, axis = t.register(window.rows.register)[0], window.rows.axis
+    if axis in (*window.fixed, len(window.origin) - 1):
+        yield f"axis {axis} of {window.tensor!r} is fixed or the last one, and is not gathered"
+    elif window.bounds[axis] is None:
+        yield f"the gathered axis {axis} of {window.tensor!r} has no bound"
+    elif dtype != I32:
+        yield f"rows are i32, {window.rows.register!r} holds {dtype}"
+    else:
+        try:
+            row_registers(t.kernel, window, layout)
+        except ValueError as error:
+            yield f"{window.rows.register!r} does not give the rows of {window.tensor!r}: {error}"
 
 
 def constant(t: Tables, e: Expr | None) -> int | None:
@@ -176,8 +190,8 @@ def width_problems(t: Tables, layout: Layout, memory: tir.Slot | tir.Window, wid
     slot = isinstance(memory, tir.Slot)
     dtype = t.buffers[memory.buffer].dtype if isinstance(memory, tir.Slot) else t.params[memory.tensor].dtype
     least = max(least, dtype.size)
-    if width not in (2, 4, 8, 16) or width < least:
-        possible = ", ".join(str(w) for w in (2, 4, 8, 16) if w >= least)
+    if width not in WIDTHS or width < least:
+        possible = ", ".join(str(w) for w in WIDTHS if w >= least)
         yield f"an access of {width} bytes is not possible here; {possible} are"
         return
     axis = 0 if isinstance(memory, tir.Slot) and memory.transposed else layout.rank - 1
@@ -228,6 +242,7 @@ def show(shape: Coord) -> str:
 def _cp_async(t: Tables, s: tir.CpAsync) -> Iterator[str]:
     layout, dtype = t.layouts[s.layout], t.buffers[s.dst.buffer].dtype
     problems = [*slot_problems(t, s.dst, layout.shape, dtype), *window_problems(t, s.src, layout.shape, dtype)]
+    problems = problems or list(row_problems(t, s.src, layout))
     yield from problems or dict.fromkeys(
         (*width_problems(t, layout, s.dst, s.bytes, 4), *width_problems(t, layout, s.src, s.bytes, 4))
     )
@@ -241,6 +256,8 @@ def _ld_scalar(t: Tables, s: tir.LdScalar) -> Iterator[str]:
     scalar, window = t.scalars[s.scalar], s.src
     if scalar.argument or scalar.dtype != I32:
         yield f"{s.scalar!r} is no i32 that instructions set"
+    if t.params[window.tensor].output:
+        yield f"integers are read from what nothing writes, {window.tensor!r} is an output"
     if window.fixed != tuple(range(len(window.origin))):
         yield "an integer is one element: every axis of the window is fixed"
     else:
@@ -256,8 +273,19 @@ def _register_and_memory(t: Tables, register: str, memory: tir.Slot | tir.Window
     if isinstance(memory, tir.Slot):
         problems = list(slot_problems(t, memory, layout.shape, dtype))
     else:
-        problems = list(window_problems(t, memory, layout.shape, dtype))
+        problems = [*window_problems(t, memory, layout.shape, dtype)] or [*row_problems(t, memory, layout)]
     yield from problems or width_problems(t, layout, memory, width, 1)
+
+
+def _atomic_add(t: Tables, s: tir.AtomicAdd) -> Iterator[str]:
+    dtype, layout = t.register(s.src)
+    yield from [*window_problems(t, s.dst, layout.shape, dtype)] or row_problems(t, s.dst, layout)
+    if dtype not in (F32, I32):
+        yield f"an atomic addition is one of f32 or i32, {s.src!r} holds {dtype}"
+    if not t.params[s.dst.tensor].input:
+        yield f"{s.dst.tensor!r} is an output, and what is added to is read"
+    if layout.replicated and layout.free_mask:
+        yield f"several threads hold the same elements of {s.src!r}, and each would add them"
 
 
 def _tensor_copy(t: Tables, s: tir.TmaLoad | tir.TmaStore) -> Iterator[str]:
@@ -266,6 +294,8 @@ def _tensor_copy(t: Tables, s: tir.TmaLoad | tir.TmaStore) -> Iterator[str]:
     buffer = t.buffers[slot.buffer]
     yield from slot_problems(t, slot, buffer.shape, buffer.dtype)
     yield from window_problems(t, window, buffer.shape, buffer.dtype)
+    if window.rows is not None:
+        yield "a tensor copy gathers no rows"
     if t.params[window.tensor].align < 16:
         yield f"a tensor copy needs {window.tensor!r} aligned to 16 bytes"
     size = buffer.dtype.size
@@ -294,50 +324,49 @@ def _matrix_store(t: Tables, s: tir.StMatrix) -> Iterator[str]:
 
 
 def _matrix(t: Tables, register: str, slot: tir.Slot) -> Iterator[str]:
-    """8x8 blocks of 16-bit elements: rows of 16 aligned bytes in memory, the fragment pattern in the registers."""
+    """8x8 blocks of 32-bit words in memory rows of 16 aligned bytes, the fragment pattern in the registers; across the
+    rows only 16-bit elements can be gathered into words (.trans)."""
     dtype, layout = t.register(register)
-    if dtype.size != 2:
-        yield f"its elements have 16 bits, {register!r} holds {dtype}"
+    if dtype.kind == "mask" or dtype.size > 4:
+        yield f"its elements have 8, 16 or 32 bits, {register!r} holds {dtype}"
+        return
+    contiguous = 0 if slot.transposed else 1
+    axes = (0, 1) if dtype.size == 2 else (contiguous,)
     if problems := list(slot_problems(t, slot, layout.shape, dtype)):
         yield from problems
-    elif layout.rank != 2 or not any(is_fragment(layout, pair) for pair in (0, 1)):
+    elif not any(is_fragment(layout, axis, dtype.per_word) for axis in axes):
         yield f"the layout of {register!r} is not made of 8x8 fragments"
     else:
         yield from slot_alignment(t, slot, 16)
 
 
-def is_fragment(layout: Layout, pair: int) -> bool:
-    """Whether a rank-2 layout is made of 8x8 fragments with the register pair along axis ``pair``: lane bits 0 and 1
-    step by 2 and 4 along it, lane bits 2 to 4 by 1, 2, 4 along the other (PTX ISA, "mma.m16n8k16", "ldmatrix")."""
-
-    def along(axis: int, step: int) -> Coord:
-        return (step, 0) if axis == 0 else (0, step)
-
-    lanes = (*(along(pair, s) for s in (2, 4)), *(along(1 - pair, s) for s in (1, 2, 4)))
-    return layout.lane == lanes and along(pair, 1) in layout.reg
-
-
 def _mma(t: Tables, s: tir.Mma) -> Iterator[str]:
     """Every warp holds the rows of A and the columns of B that its part of D needs, over all of K."""
     (a_type, a), (b_type, b), (c_type, c), (d_type, d) = (t.register(name) for name in (s.a, s.b, s.c, s.d))
-    if a_type not in (F16, BF16) or b_type != a_type:
-        yield f"a and b are both f16 or both bf16, here {a_type} and {b_type}"
-    if c_type != F32 or d_type != F32:
-        yield f"c and d are f32, here {c_type} and {d_type}"
+    product = PRODUCTS[s.shape]
+    if a_type not in product.operands or b_type != a_type:
+        kinds = " or ".join(f"both {dtype}" for dtype in product.operands)
+        yield f"a and b are {kinds}, here {a_type} and {b_type}"
+        return
+    sums = accumulator_of(a_type)
+    if c_type != sums or d_type != sums:
+        yield f"c and d are {sums}, here {c_type} and {d_type}"
     if c != d:
         yield "c and d have one layout"
     if not (a.rank == b.rank == d.rank == 2):
         yield "a, b, c and d have two axes"
         return
     (m, k), (k2, n) = a.shape, b.shape
-    if k != k2 or d.shape != (m, n) or m % 16 or n % 8 or k % 16:
+    if k != k2 or d.shape != (m, n) or m % M or n % N or k % product.k:
         yield (
-            f"a {show(a.shape)} @ b {show(b.shape)} does not give d {show(d.shape)} in steps of 16 x 8 x 16 (m x n x k)"
+            f"a {show(a.shape)} @ b {show(b.shape)} does not give d {show(d.shape)} in steps of "
+            f"{M} x {N} x {product.k} (m x n x k)"
         )
         return
-    fragments = [("a", a, 1), ("b", b, 0), ("d", d, 1)]
-    if wrong := [name for name, layout, pair in fragments if not is_fragment(layout, pair)]:
-        yield f"the layouts of {', '.join(wrong)} are not made of m16n8k16 fragments"
+    words = product.per_word
+    fragments = [("a", a, 1, words), ("b", b, 0, words), ("d", d, 1, 2)]
+    if wrong := [name for name, layout, axis, per_word in fragments if not is_fragment(layout, axis, per_word)]:
+        yield f"the layouts of {', '.join(wrong)} are not made of {s.shape} fragments"
         return
     yield from _mma_agreement(a, b, d)
 
@@ -377,7 +406,7 @@ def _wgmma(t: Tables, s: tir.Wgmma) -> Iterator[str]:
 
 
 def _map(t: Tables, s: tir.Map) -> Iterator[str]:
-    arity = elementwise_arities()[s.op]
+    arity = OPERATIONS[s.op].arity
     if len(s.args) != arity:
         yield f"{s.op} takes {arity} operands, {len(s.args)} are given"
     for name in s.args:
@@ -387,19 +416,29 @@ def _map(t: Tables, s: tir.Map) -> Iterator[str]:
 
 
 def _map_types(t: Tables, s: tir.Map) -> Iterator[str]:
-    """Comparisons and logic make masks, where takes one; other operands are all floats or all integers."""
-    dst = t.register(s.dst)[0]
+    """Operands, and a result that is no mask by nature, are of one kind that the operation knows; where chooses by a
+    mask."""
+    row, dst = OPERATIONS[s.op], t.register(s.dst)[0]
     types = [t.register(a)[0] if isinstance(a, str) else None for a in s.args]
-    masks, values = (types[:1], types[1:]) if s.op == "where" else (types, []) if s.op in LOGIC else ([], types)
-    if any(m not in (None, BOOL) for m in masks):
-        yield f"{s.op} takes masks"
-    if (dst == BOOL) != (s.op in (*COMPARISONS, *LOGIC)) and s.op != "where":
+    values = types[1:] if s.op == "where" else types
+    if s.op == "where" and types and types[0] not in (None, BOOL):
+        yield "where takes a mask"
+    if row.mask and dst != BOOL:
         yield f"{s.op} does not make {dst}"
-    kinds = {v.floating for v in values if v is not None}
-    if s.op not in (*COMPARISONS, *LOGIC):
-        kinds.add(dst.floating)
+    if row.mask and not any(types):
+        yield f"{s.op} of numbers only"
+    kinds = {d.kind for d in values if d is not None} | (set() if row.mask else {dst.kind})
     if len(kinds) > 1:
-        yield f"{s.op} mixes floats and integers"
+        yield f"{s.op} mixes {' and '.join(f'{k}s' for k in sorted(kinds))}"
+    elif not kinds <= row.takes:
+        yield f"{s.op} is not defined on {next(iter(kinds))}s"
+    numbers = [a for a in s.args[len(types) - len(values) :] if not isinstance(a, str)]
+    yield from (p for n in numbers if (p := number_problem(operand_dtype(s.op, types, dst), n)))
+
+
+def _fill(t: Tables, s: tir.Fill) -> Iterator[str]:
+    if problem := number_problem(t.register(s.dst)[0], s.value):
+        yield problem
 
 
 def _splat(t: Tables, s: tir.Splat) -> Iterator[str]:
@@ -431,8 +470,8 @@ def _renaming(t: Tables, s: tir.Move | tir.Slice | tir.Spread) -> Iterator[str]:
 
 def _reduce(t: Tables, s: tir.Reduce) -> Iterator[str]:
     (src_type, src), (dst_type, dst) = t.register(s.src), t.register(s.dst)
-    if src_type != F32 or dst_type != F32:
-        yield f"a reduction folds f32 into f32, not {src_type} into {dst_type}"
+    if src_type not in (F32, I32, I64) or dst_type != src_type:
+        yield f"a reduction folds f32, i32 or i64 into the same, not {src_type} into {dst_type}"
     if not 0 <= s.axis < src.rank:
         yield f"{s.src!r} has no axis {s.axis}"
     elif src.free_mask and not src.replicated:
@@ -479,6 +518,7 @@ RULES: Mapping[type[tir.Stmt], Callable[[Tables, Any], Iterator[str]]] = {
     tir.LdShared: _to_register,
     tir.LdScalar: _ld_scalar,
     tir.StGlobal: _from_register,
+    tir.AtomicAdd: _atomic_add,
     tir.StShared: _from_register,
     tir.TmaLoad: _tensor_copy,
     tir.TmaStore: _tensor_copy,
@@ -486,6 +526,7 @@ RULES: Mapping[type[tir.Stmt], Callable[[Tables, Any], Iterator[str]]] = {
     tir.StMatrix: _matrix_store,
     tir.Mma: _mma,
     tir.Wgmma: _wgmma,
+    tir.Fill: _fill,
     tir.Map: _map,
     tir.Positions: _positions,
     tir.Splat: _splat,

@@ -9,22 +9,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any
 
 from tidegate.errors import IllegalTir
 from tidegate.ir import tir
 from tidegate.ir.dtypes import F32, I32
-from tidegate.ir.expr import Bin, Expr, Int, Sym, evaluate, least, negated, symbols
+from tidegate.ir.elementwise import OPERATIONS
+from tidegate.ir.expr import Bin, Expr, Int, Sym, evaluate, least, negated, substitute, symbols
 from tidegate.ir.layout import Layout
-from tidegate.ir.rules import FOLDS, Tables, elementwise_arities, statement_problems
+from tidegate.ir.products import PRODUCTS
+from tidegate.ir.rules import FOLDS, Tables, statement_problems
 from tidegate.ir.text import RESERVED, SECTIONS, TEMPLATES, kinds_of, print_declaration, print_header, print_stmt
 
 SMEM_LIMIT = 232448
 """Largest shared memory of a CTA on any target: 227 KiB (CUDA C++ Programming Guide, "Compute Capabilities")."""
 
 MAX_ELEMENTS = 4096
-"""Per thread of a layout: 32 lanes of so many 2-byte elements fill more than the shared memory."""
+"""Per thread of a layout: far more than its registers hold, of any element type."""
 
 MAX_PERIOD_BITS = 16
 """Of a swizzle; its period aligns the slots, so it is far below the shared memory."""
@@ -45,9 +48,9 @@ REFERENCES = {
     "scalar": "scalar",
 }
 WORDS: dict[str, Callable[[], tuple[str, ...]]] = {
-    "op": lambda: tuple(elementwise_arities()),
+    "op": lambda: tuple(OPERATIONS),
     "fold": lambda: FOLDS,
-    "shape": lambda: ("m16n8k16",),
+    "shape": lambda: tuple(PRODUCTS),
     "space": lambda: ("shared", "global"),
     "what": lambda: ("read", "done"),
     "per": lambda: ("thread", "warp", "role"),
@@ -76,7 +79,7 @@ class Placed:
     indices: tuple[str, ...]
     role: tir.Name | None
 
-    @property
+    @cached_property
     def where(self) -> str:
         return f"body{''.join(f'[{i}]' for i in self.path)}: {print_stmt(self.stmt)}"
 
@@ -165,6 +168,8 @@ def references(stmt: tir.Stmt) -> Iterator[tuple[str, str]]:
                 yield value.cursor, "cursor"
         elif isinstance(value, tir.Window):
             yield value.tensor, "param"
+            if value.rows is not None:
+                yield value.rows.register, "register"
         elif kinds[f.name] in ("name", "args") and not (isinstance(stmt, tir.For) and f.name == "index"):
             kind = f.name if f.name in WORDS else REFERENCES[f.name]
             for name in value if isinstance(value, tuple) else (value,):
@@ -255,6 +260,18 @@ def expressions(stmt: tir.Stmt) -> Iterator[Expr]:
             yield from (b for b in value.bounds if b is not None)
 
 
+def with_names(instr: tir.Instruction, env: Mapping[str, Expr]) -> tir.Instruction:
+    """The instruction with names replaced in the expressions that it evaluates, bounds aside: those name sizes only."""
+    changes: dict[str, Any] = {}
+    for f in fields(instr):
+        operand = getattr(instr, f.name)
+        if isinstance(operand, tir.Window):
+            changes[f.name] = replace(operand, origin=tuple(substitute(e, env) for e in operand.origin))
+        elif isinstance(operand, Expr):
+            changes[f.name] = substitute(operand, env)
+    return replace(instr, **changes) if env else instr
+
+
 # ---------------------------------------------------------------------------------------------- declarations
 
 
@@ -284,6 +301,10 @@ def _dim_problems(kernel: tir.Kernel, dim: tir.Dim) -> Iterator[str]:
 def _param_problems(kernel: tir.Kernel, param: tir.Param) -> Iterator[str]:
     if param.align < param.dtype.size or param.align & (param.align - 1):
         yield f"align must be a power of two of at least {param.dtype.size}, the size of {param.dtype}"
+        return
+    if param.strided:
+        if len(param.shape) < 2:
+            yield "a tensor of one axis has no stride that could be a launch argument"
         return
     fixed: dict[str, int] = {d.name: d.value for d in kernel.dims if d.value is not None and d.value > 0}
     pitch = param.dtype.size
@@ -423,7 +444,7 @@ def _participant_problems(tables: Tables, place: Placed) -> Iterator[str]:
 def _group_problems(tables: Tables, place: Placed) -> Iterator[str]:
     """The warps that execute a statement hold all of its tiles."""
     warps = tables.roles[place.role].count if place.role else tables.kernel.warps
-    names = [name for how in ("reads", "writes") for name in _accessed(place.stmt, how) if name in tables.registers]
+    names = [n for how in ("reads", "writes") for n in tir.registers(place.stmt, how) if n in tables.registers]
     layouts = {name: tables.registers[name].layout for name in names}
     if isinstance(place.stmt, tir.CpAsync):
         layouts[place.stmt.layout] = place.stmt.layout
@@ -436,19 +457,32 @@ def _group_problems(tables: Tables, place: Placed) -> Iterator[str]:
 def _registers_defined(kernel: tir.Kernel, places: list[Placed]) -> Iterator[Violation]:
     """A register, or a scalar that is no argument, is written before it is read: earlier in the text, in the same or an
     enclosing block. A block may be skipped, so what it writes counts within it alone; what two conditions of one block
-    write of which one holds, counts in that block."""
+    write of which one holds, counts in that block, and what is written where ``start < stop`` holds counts in a later
+    loop from start to stop too, which runs only then."""
     kinds: dict[str, str] = {r.name: "register" for r in kernel.registers}
     kinds |= {s.name: "scalar" for s in kernel.scalars if not s.argument}
+    statements = {place.path: place.stmt for place in places}
     written: dict[str, list[tuple[int, ...]]] = {name: [] for name in kinds}
-    conditions = {p.path: p.stmt.condition for p in places if isinstance(p.stmt, tir.If)}
+    conditions: dict[tuple[int, ...], Expr] = {}  # of blocks, as long as they mean what they did
     for place in places:
-        for name in (*_accessed(place.stmt, "reads"), *(n for e in expressions(place.stmt) for n in symbols(e))):
+        if isinstance(place.stmt, tir.If):
+            conditions[place.path] = place.stmt.condition
+        loops = [
+            (path[:-1], Bin("<", stmt.start, stmt.stop))
+            for path in (place.path[:end] for end in range(1, len(place.path)))
+            if isinstance(stmt := statements[path], tir.For)
+        ]
+        for name in (*tir.registers(place.stmt, "reads"), *(n for e in expressions(place.stmt) for n in symbols(e))):
             blocks = written.get(name)
-            if blocks is not None and not any(block == place.path[: len(block)] for block in blocks):
+            if blocks is None or any(block == place.path[: len(block)] for block in blocks):
+                continue
+            if not any((block[:-1], conditions.get(block)) in loops for block in blocks if block):
                 yield Violation(
                     place.where, f"{kinds[name]} {name!r} is read, and nothing before has surely written it"
                 )
-        for name in _accessed(place.stmt, "writes"):
+        if isinstance(place.stmt, tir.LdScalar):
+            conditions = {b: e for b, e in conditions.items() if place.stmt.scalar not in symbols(e)}
+        for name in tir.registers(place.stmt, "writes"):
             if name in written:
                 _note(written[name], place.path[:-1], conditions)
 
@@ -460,12 +494,6 @@ def _note(blocks: list[tuple[int, ...]], block: tuple[int, ...], conditions: Map
         other = negated(conditions[block])
         if any(b[:-1] == block[:-1] and conditions.get(b) == other for b in blocks if b):
             _note(blocks, block[:-1], conditions)
-
-
-def _accessed(stmt: tir.Stmt, how: str) -> Iterator[str]:
-    for name in getattr(stmt, how, ()):
-        value: Any = getattr(stmt, name)
-        yield from (v for v in (value if isinstance(value, tuple) else (value,)) if isinstance(v, str))
 
 
 def _commas(values: tuple[int, ...]) -> str:

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
 from itertools import zip_longest
 from typing import Any, get_type_hints
 
 from tidegate.ir import tir
+from tidegate.ir.direction import Direction
 from tidegate.ir.dtypes import DTYPES, DType
-from tidegate.ir.expr import FUNCTIONS, PRECEDENCE, Bin, Expr, Unexpected, parse_tokens
+from tidegate.ir.expr import FUNCTIONS, PRECEDENCE, Bin, Expr, Int, Unexpected, parse_tokens
 from tidegate.ir.layout import Coord, Layout, Swizzle
 from tidegate.ir.scan import Line, scan
 
@@ -26,7 +27,7 @@ from tidegate.ir.scan import Line, scan
 TEMPLATES: dict[type, str] = {
     tir.Kernel: "kernel {name} target {target} warps {warps} smem {smem}",
     tir.Dim: "dim {name}( = {value})?( multiple {multiple})?",
-    tir.Param: "param {name} {dtype} {shape} {output} align {align}",
+    tir.Param: "param {name} {dtype} {shape} {direction} align {align}( strided{strided:flag})?",
     tir.Scalar: "scalar {name} {dtype}( argument{argument:flag})?",
     tir.GridAxis: "grid {name} < {extent}",
     Layout: "layout {name} {shape:extents} reg {reg} lane {lane} warp {warp} rep {rep}( replicated{replicated:flag})?",
@@ -260,8 +261,13 @@ class Kind:
     read: Callable[[Line, dict[str, int]], Any]
 
 
-def kinds_of(cls: type) -> dict[str, str]:
+def kinds_of(cls: type) -> Mapping[str, str]:
     """The kinds of the fields of a statement class; empty for a field of no kind, such as a body."""
+    return _kinds_of(cls)
+
+
+@cache
+def _kinds_of(cls: type) -> Mapping[str, str]:
     return {name: _TYPES.get(hint, "") for name, hint in get_type_hints(cls).items()}
 
 
@@ -369,10 +375,10 @@ def _read_swizzle(line: Line, ranks: dict[str, int]) -> Swizzle:
     return Swizzle(*values)
 
 
-def _read_output(line: Line, ranks: dict[str, int]) -> bool:
-    if line.token not in ("in", "out"):
-        raise line.expected("'in' or 'out'")
-    return line.next() == "out"
+def _read_direction(line: Line, ranks: dict[str, int]) -> Direction:
+    if line.token not in [d.value for d in Direction]:
+        raise line.expected("'in', 'out' or 'inout'")
+    return Direction(line.next())
 
 
 def _read_args(line: Line, ranks: dict[str, int]) -> tuple[str | float, ...]:
@@ -419,17 +425,47 @@ def _show_slot(slot: tir.Slot) -> str:
 _BOUND_LEVEL = PRECEDENCE["<"] + 1
 
 
-def _read_extent(line: Line, ranks: dict[str, int]) -> tuple[Expr, Expr | None, bool]:
+@dataclass(frozen=True)
+class _Extent:
+    """One axis of a window."""
+
+    origin: Expr
+    bound: Expr | None
+    fixed: bool = False
+    below: bool = False
+    rows: str = ""
+
+
+def _read_extent(line: Line, ranks: dict[str, int]) -> _Extent:
+    if line.accept("@"):
+        register = _read_name(line, ranks)
+        line.expect("<")
+        return _Extent(Int(0), _read_expr(line, ranks, _BOUND_LEVEL), rows=register)
     fixed = line.accept("=")
+    start = line.at
     origin = _read_expr(line, ranks, _BOUND_LEVEL)
-    return origin, _read_expr(line, ranks, _BOUND_LEVEL) if line.accept("<") else None, fixed
+    below = line.accept("<=")
+    if below and origin != Int(0):
+        raise line.error("expected 0 as the lower bound of a window", start)
+    origin = _read_expr(line, ranks, _BOUND_LEVEL) if below else origin
+    return _Extent(origin, _read_expr(line, ranks, _BOUND_LEVEL) if line.accept("<") else None, fixed, below)
 
 
 def _read_window(line: Line, ranks: dict[str, int]) -> tir.Window:
     tensor = tir.Name(_read_name(line, ranks))
-    axes = _read_list(line, _read_extent, ranks)
-    fixed = tuple(i for i, (_, _, alone) in enumerate(axes) if alone)
-    return tir.Window(tensor, tuple(o for o, _, _ in axes), tuple(b for _, b, _ in axes), fixed)
+    start = line.at
+    axes: tuple[_Extent, ...] = _read_list(line, _read_extent, ranks)
+    rows = [tir.Rows(i, tir.Name(a.rows)) for i, a in enumerate(axes) if a.rows]
+    if len(rows) > 1:
+        raise line.error("expected one gathered axis per window", start)
+    return tir.Window(
+        tensor,
+        tuple(a.origin for a in axes),
+        tuple(a.bound for a in axes),
+        tuple(i for i, a in enumerate(axes) if a.fixed),
+        tuple(i for i, a in enumerate(axes) if a.below),
+        rows[0] if rows else None,
+    )
 
 
 def _show_window(window: tir.Window) -> str:
@@ -437,9 +473,13 @@ def _show_window(window: tir.Window) -> str:
         loose = isinstance(e, Bin) and e.op not in FUNCTIONS and PRECEDENCE[e.op] < _BOUND_LEVEL
         return f"({e})" if loose else str(e)
 
+    def start(axis: int, origin: Expr) -> str:
+        if window.rows is not None and window.rows.axis == axis:
+            return f"@{window.rows.register}"
+        return "=" * (axis in window.fixed) + "0 <= " * (axis in window.below) + tight(origin)
+
     pairs = zip_longest(window.origin, window.bounds[: len(window.origin)])
-    marks = ["=" if i in window.fixed else "" for i in range(len(window.origin))]
-    axes = [m + (tight(o) if b is None else f"{tight(o)} < {tight(b)}") for m, (o, b) in zip(marks, pairs, strict=True)]
+    axes = [start(i, o) + ("" if b is None else f" < {tight(b)}") for i, (o, b) in enumerate(pairs)]
     return f"{window.tensor}[{', '.join(axes)}]"
 
 
@@ -455,13 +495,17 @@ KINDS: dict[str, Kind] = {
     "exprs": Kind("[expr, ...]", _show_list(str), lambda line, r: _read_list(line, _read_expr, r)),
     "dtype": Kind(" | ".join(DTYPES), str, _read_dtype),
     "swizzle": Kind("bits,base,shift", lambda s: f"{s.bits},{s.base},{s.shift}", _read_swizzle),
-    "output": Kind("in | out", lambda v: "out" if v else "in", _read_output),
+    "direction": Kind(" | ".join(d.value for d in Direction), lambda v: v.value, _read_direction),
     "flag": Kind("present or not", lambda v: "", lambda line, r: True),
     "args": Kind("name or float, separated by commas", _show_args, _read_args),
     "slot": Kind(
         "buffer, [cursor] of a ring, @int,... for an origin other than 0, .T when transposed", _show_slot, _read_slot
     ),
-    "window": Kind("tensor[origin, ...], an axis with a bound as origin < bound", _show_window, _read_window),
+    "window": Kind(
+        "tensor[axis, ...], an axis being [=] origin, origin < bound, 0 <= origin < bound or @register < bound",
+        _show_window,
+        _read_window,
+    ),
 }
 
 _TYPES: dict[Any, str] = {
@@ -470,7 +514,7 @@ _TYPES: dict[Any, str] = {
     int | None: "int",
     float: "float",
     str: "string",
-    bool: "output",
+    Direction: "direction",
     DType: "dtype",
     Swizzle: "swizzle",
     Coord: "ints",

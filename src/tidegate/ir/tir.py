@@ -46,6 +46,11 @@ class Kernel:
     def threads(self) -> int:
         return self.warps * 32
 
+    @property
+    def pitches(self) -> tuple[tuple[Param, int], ...]:
+        """The strides that are launch arguments: tensor and axis, in the order of the arguments."""
+        return tuple((p, axis) for p in self.params if p.strided for axis in range(len(p.shape) - 1))
+
     def layout(self, name: Name) -> Layout:
         return dict(self.layouts)[name]
 

@@ -10,10 +10,11 @@ from typing import Any
 
 from tidegate.errors import BadCall, DtypeMismatch, ShapeMismatch, Span, UnsupportedSyntax
 from tidegate.ir import hir
-from tidegate.ir.dtypes import BF16, BOOL, F16, F32, I32, DType
+from tidegate.ir.dtypes import BOOL, F32, I32, DType
+from tidegate.ir.elementwise import OPERATIONS, number_problem
 from tidegate.ir.expr import Sym
 from tidegate.lang.scope import Integer, Scope, TileIndex
-from tidegate.lang.source import Source
+from tidegate.lang.source import Source, whole
 
 COMPARISONS: dict[type[ast.cmpop], str] = {
     ast.Lt: "less",
@@ -24,9 +25,32 @@ COMPARISONS: dict[type[ast.cmpop], str] = {
     ast.NotEq: "not_equal",
 }
 
-LOGIC: dict[type[ast.AST], str] = {ast.BitAnd: "logical_and", ast.BitOr: "logical_or", ast.Invert: "logical_not"}
+OPERATORS: dict[type[ast.operator], str] = {
+    ast.Add: "add",
+    ast.Sub: "sub",
+    ast.Mult: "mul",
+    ast.Div: "div",
+    ast.FloorDiv: "floor_divide",
+    ast.Mod: "remainder",
+    ast.Pow: "power",
+    ast.LShift: "left_shift",
+    ast.RShift: "right_shift",
+    ast.BitAnd: "and",
+    ast.BitOr: "or",
+    ast.BitXor: "xor",
+}
+"""``and``, ``or`` and ``xor`` are those of bits or of masks, ``power`` becomes products."""
 
-ON_INTEGERS = ("neg", "add", "sub", "mul", "maximum", "minimum", "abs", "where", *COMPARISONS.values())
+FRACTIONS = 'cast first: i.astype("f32")'
+
+BITS = {
+    **dict.fromkeys(
+        (op for op in OPERATIONS if op.startswith(("bitwise", "logical"))),
+        "& | ^ ~ combine masks, e.g. (x < y) & (y < z), or the bits of integers",
+    ),
+    **dict.fromkeys(("left_shift", "right_shift"), "shift integers; a float is scaled by a factor: x * 2.0**3"),
+}
+"""Operations on bits and on truth, with what to do where they are not defined."""
 
 F32_LIMIT = 2.0**128 - 2.0**103
 """Numbers from here on round to infinity in f32."""
@@ -45,14 +69,19 @@ class Elementwise:
     def span(self, node: ast.AST) -> Span:
         return self.source.span(node)
 
+    def constant(self, node: ast.expr | None, default: Any) -> Any:
+        """The value of a compile-time expression, ``default`` where there is none."""
+        raise NotImplementedError
+
     def map(self, op: str, args: list[Any], span: Span, name: str) -> hir.Value:
         """Elementwise op with NumPy's promotion: numbers, scalars and integers are weak; f16 and bf16 widen to f32,
         never to one another.
 
-        Comparisons and logic give masks; integers mix with whole numbers only."""
+        Floats, integers and masks do not mix; integers take whole numbers only, masks True and False."""
         tiles = [a for a in args if isinstance(a, hir.Value)]
         args = [Integer(Sym(a.name)) if isinstance(a, TileIndex) and a.integer else a for a in args]
-        operands = [a if isinstance(a, (hir.Value, *WEAK)) else self.number(a, span, op) for a in args]
+        masks = any(a.dtype == BOOL for a in (args[1:] if op == "where" else args) if isinstance(a, hir.Value))
+        operands = [a if isinstance(a, (hir.Value, *WEAK)) else self.number(a, span, op, masks) for a in args]
         if not tiles:
             raise BadCall(
                 span, what=f"{op} of numbers only", advice="give at least one tile; for numbers use Python's functions"
@@ -73,7 +102,7 @@ class Elementwise:
             self.broadcast(v, shape, span) if isinstance(v, hir.Value) else v
             for v in [*operands[: len(operands) - len(values)], *wide]
         )
-        result = self.scope.value(name, BOOL if op in COMPARISONS.values() else dtype, shape)
+        result = self.scope.value(name, BOOL if OPERATIONS[op].mask else dtype, shape)
         self.scope.ops.append(hir.Map(result, op, same, span))
         return result
 
@@ -81,31 +110,41 @@ class Elementwise:
         """The dtype that the operands are computed in."""
         dtypes = {v.dtype for v in values if isinstance(v, hir.Value)} or {F32}
         names = " and ".join(sorted(d.name for d in dtypes))
-        if dtypes == {F16, BF16}:
-            raise DtypeMismatch(span, what=f"{op} of f16 and bf16", advice="cast one operand with .astype")
-        if op in LOGIC.values():
-            if dtypes != {BOOL} or not all(isinstance(v, hir.Value) for v in values):
-                raise DtypeMismatch(span, what=f"{op} of {names}", advice="& | ~ combine masks, e.g. (x < y) & (y < z)")
-            return BOOL
-        if BOOL in dtypes and not (op == "where" and dtypes == {BOOL}):
-            raise DtypeMismatch(
-                span, what=f"{op} of a mask", advice='choose with tg.where, or cast the mask: mask.astype("f32")'
-            )
-        if I32 in dtypes:
-            whole_numbers = all(
-                isinstance(v, (hir.Value, Integer)) or (not isinstance(v, hir.Scalar) and float(v).is_integer())
-                for v in values
-            )
-            if dtypes != {I32} or not whole_numbers or op not in ON_INTEGERS:
-                what = f"{op} of {names}" + ("" if whole_numbers else " and a fraction")
-                raise DtypeMismatch(span, what=what, advice='cast the integers first: i.astype("f32")')
-            return I32
-        return F32 if F32 in dtypes else next(iter(dtypes))
+        if len({d for d in dtypes if d.floating} - {F32}) > 1:
+            raise DtypeMismatch(span, what=f"{op} of {names}", advice="cast one operand with .astype")
+        kinds = {d.kind for d in dtypes}
+        if len(kinds) > 1 or not kinds <= OPERATIONS[op].takes:
+            if "mask" in kinds and op not in BITS:
+                advice = 'choose with tg.where, or cast the mask: mask.astype("f32")'
+                raise DtypeMismatch(span, what=f"{op} of a mask", advice=advice)
+            advice = FRACTIONS if len(kinds) > 1 else BITS.get(op, FRACTIONS)
+            raise DtypeMismatch(span, what=f"{op} of {names}", advice=advice)
+        if kinds == {"integer"} and len(dtypes) > 1:
+            raise DtypeMismatch(span, what=f"{op} of {names}", advice="cast one operand with .astype")
+        dtype = F32 if F32 in dtypes else next(iter(dtypes))
+        for number in values:
+            if isinstance(number, WEAK):
+                self.weak(number, dtype, span, f"{op} of {names}")
+            elif not isinstance(number, hir.Value):
+                self.fits(number, dtype, span, f"{op} of {names}")
+        return dtype
+
+    def weak(self, number: Integer | hir.Scalar, dtype: DType, span: Span, what: str) -> None:
+        """Raises DtypeMismatch unless a number of the run can stand beside a tile of ``dtype``."""
+        if dtype == BOOL or (isinstance(number, hir.Scalar) and not dtype.floating):
+            kind = "an f32" if isinstance(number, hir.Scalar) else "no truth value"
+            advice = "compare it first" if dtype == BOOL else FRACTIONS
+            raise DtypeMismatch(span, what=f"{what} and {describe(number)}, {kind}", advice=advice)
+
+    def fits(self, number: float, dtype: DType, span: Span, what: str) -> None:
+        """Raises DtypeMismatch unless a tile of ``dtype`` can hold the number."""
+        if problem := number_problem(dtype, number):
+            advice = "use True or False" if dtype == BOOL else f"use a whole number of {dtype}, or {FRACTIONS}"
+            raise DtypeMismatch(span, what=f"{what}: {problem}", advice=advice)
 
     def splat(self, value: Any, shape: tuple[int, ...], dtype: DType, span: Span, name: str) -> hir.Value:
-        """A tile of a scalar or integer, as i32, or as the f32 that all floating operations compute in."""
-        own = F32 if isinstance(value, hir.Scalar) else I32
-        wanted = I32 if dtype == I32 else F32
+        """A tile of a scalar or integer, in the dtype in which operations on tiles of ``dtype`` compute."""
+        own, wanted = F32 if isinstance(value, hir.Scalar) else I32, dtype.computed
         result = self.scope.value(name if own == wanted else "", own, shape)
         expr = Sym(value.name) if isinstance(value, hir.Scalar) else value.expr
         self.scope.ops.append(hir.Splat(result, expr, span))
@@ -138,37 +177,52 @@ class Elementwise:
         self.scope.ops.append(hir.Spread(result, value, axes, span))
         return result
 
-    def new_axes(self, owner: hir.Value, node: ast.Subscript, name: str) -> hir.Value:
-        """t[:, None] and t[None, :]: the tile with axes of one element added."""
+    def part(self, owner: hir.Value, node: ast.Subscript, name: str) -> hir.Value:
+        """t[0:16, :], t[:, None] and both: a part of a tile, with axes of one element added."""
         items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        shape: list[int] = []
-        axes: list[int] = []
-        for item in items:
-            if isinstance(item, ast.Constant) and item.value is None:
-                shape.append(1)
-            elif (
-                isinstance(item, ast.Slice)
-                and not (item.lower or item.upper or item.step)
-                and len(axes) < len(owner.shape)
-            ):
-                shape.append(owner.shape[len(axes)])
-                axes.append(len(shape) - 1)
-            else:
+        added = [isinstance(item, ast.Constant) and item.value is None for item in items]
+        slices = [item for item, new in zip(items, added, strict=True) if not new]
+        for item in slices:
+            if not isinstance(item, ast.Slice):
                 raise UnsupportedSyntax(
-                    self.span(node),
-                    what=f"a part of {describe(owner)}",
-                    advice="tiles are used whole (load the part); t[:, None] adds an axis",
+                    self.span(item),
+                    what=f"the item {ast.unparse(item)} of {describe(owner)}",
+                    advice="take a part by a slice, t[0:1, :]; t[:, None] adds an axis",
                 )
-        if len(axes) != len(owner.shape):
-            raise ShapeMismatch(
-                self.span(node),
-                what=f"{ast.unparse(node)} of a tile of shape {owner.shape}",
-                advice="write ':' per axis",
-            )
-        return self.spread(owner, tuple(shape), tuple(axes), self.span(node), name)
+        if len(slices) != len(owner.shape):
+            what = f"{ast.unparse(node)} of a tile of shape {owner.shape}"
+            raise ShapeMismatch(self.span(node), what=what, advice="write ':' per axis")
+        spans = [self.bounds(owner, item, size) for item, size in zip(slices, owner.shape, strict=True)]
+        shape = tuple(stop - start for start, stop in spans)
+        value = owner
+        if shape != owner.shape:
+            value = self.scope.value("" if any(added) else name, owner.dtype, shape)
+            origin = tuple(start for start, _ in spans)
+            self.scope.ops.append(hir.Part(value, owner, origin, self.span(node)))
+        if not any(added):
+            return value
+        left = iter(shape)
+        wide = tuple(1 if new else next(left) for new in added)
+        axes = tuple(axis for axis, new in enumerate(added) if not new)
+        return self.spread(value, wide, axes, self.span(node), name)
 
-    def number(self, value: Any, span: Span, what: str) -> float:
-        """A compile-time number as an operand; raises BadCall."""
+    def bounds(self, owner: hir.Value, item: ast.expr, size: int) -> tuple[int, int]:
+        """Begin and end of a slice of an axis, as in NumPy."""
+        assert isinstance(item, ast.Slice)
+        given = [self.constant(e, None) for e in (item.lower, item.upper, item.step)]
+        numbers_ = [None if g is None else whole(g) for g in given]
+        if any(n is None for n, g in zip(numbers_, given, strict=True) if g is not None):
+            raise BadCall(self.span(item), what=f"the slice {ast.unparse(item)}", advice="use integers")
+        start, stop, step = slice(numbers_[0], numbers_[1], numbers_[2] or 1).indices(size)
+        if step != 1 or start >= stop:
+            what = f"the slice {ast.unparse(item)} of an axis of {size} " + ("is empty" if step == 1 else "has a step")
+            raise ShapeMismatch(self.span(item), what=what, advice="take one or more neighbours, e.g. t[0:16, :]")
+        return start, stop
+
+    def number(self, value: Any, span: Span, what: str, masks: bool = False) -> float:
+        """A compile-time number as an operand, or True and False beside ``masks``; raises BadCall."""
+        if masks and isinstance(value, bool):
+            return float(value)
         if isinstance(value, TileIndex):
             raise BadCall(
                 span, what=f"{what} of {describe(value)}", advice="a tile index has no value here: it indexes windows"

@@ -17,32 +17,33 @@ from tidegate.errors import (
     WrongDirection,
 )
 from tidegate.ir import hir
-from tidegate.ir.dtypes import BOOL, DTYPES, F32, I32, DType
+from tidegate.ir.dtypes import BOOL, DTYPES, I32, DType
+from tidegate.ir.elementwise import OPERATIONS
 from tidegate.ir.expr import Sym
+from tidegate.ir.products import accumulator_of
 from tidegate.lang import surface
-from tidegate.lang.elementwise import COMPARISONS, LOGIC, WEAK, describe
+from tidegate.lang.derived import FOLDS, Derived
+from tidegate.lang.elementwise import COMPARISONS, OPERATORS, WEAK, describe
 from tidegate.lang.scope import Gone, Integer, Scope, TileIndex
 from tidegate.lang.source import Source, evaluate, whole
 from tidegate.lang.windows import Windows
 
-OPERATORS: dict[type[ast.operator], str] = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div"}
-
-FOLDS = ("sum", "max", "min")
-
 ELEMENTWISE = {
-    "where": 3,
-    "maximum": 2,
-    "minimum": 2,
-    **dict.fromkeys(("abs", "sqrt", "rsqrt", "exp", "exp2", "log", "log2", "tanh"), 1),
+    **dict.fromkeys((name for name, row in OPERATIONS.items() if row.arity == 1 and hasattr(surface, name)), ("x",)),
+    **dict.fromkeys(("square", "reciprocal"), ("x",)),
+    **dict.fromkeys(("maximum", "minimum", "logical_and", "logical_or", "logical_xor"), ("a", "b")),
+    "pow": ("x", "n"),
+    "where": ("mask", "a", "b"),
 }
-"""Functions of surface.py that are elementwise, with their number of operands."""
+"""Functions of surface.py that are elementwise, with the names of their operands."""
 
 TILE_FUNCTIONS = {
-    getattr(surface, name): name for name in ("load", "dot", "zeros", "full", "positions", *FOLDS, *ELEMENTWISE)
+    getattr(surface, name): name
+    for name in ("load", "dot", "zeros", "full", "arange", "positions", "clip", *FOLDS, *ELEMENTWISE)
 }
 
 
-class Expressions(Windows):
+class Expressions(Windows, Derived):
     """Parses expressions into the ops of ``scope``."""
 
     def __init__(self, source: Source, scope: Scope) -> None:
@@ -66,7 +67,9 @@ class Expressions(Windows):
             case ast.UnaryOp(op=ast.USub()):
                 return self.map("neg", [self.parse(node.operand)], self.span(node), name)
             case ast.UnaryOp(op=ast.Invert()):
-                return self.map("logical_not", [self.parse(node.operand)], self.span(node), name)
+                return self.combine("not", [self.parse(node.operand)], self.span(node), name)
+            case ast.UnaryOp(op=ast.UAdd()):
+                return self.tile(node.operand, "the operand of +", name)
             case ast.Compare(ops=[op]) if type(op) in COMPARISONS:
                 operands = [self.parse(node.left), self.parse(node.comparators[0])]
                 return self.map(COMPARISONS[type(op)], operands, self.span(node), name)
@@ -81,7 +84,7 @@ class Expressions(Windows):
         raise UnsupportedSyntax(
             self.span(node),
             what=f"the expression {ast.unparse(node)!r}",
-            advice="use + - * /, tg.dot, tg.maximum, tg.minimum, .astype and .T on tiles",
+            advice="use operators, tg functions, .astype and .T on tiles; masks combine by & | ^ ~",
         )
 
     def tile(self, node: ast.expr, what: str, name: str = "") -> hir.Value:
@@ -135,7 +138,7 @@ class Expressions(Windows):
         return bound
 
     def item(self, node: ast.Subscript, name: str) -> Any:
-        """An item of a compile-time value of a tile, such as t.shape[0]; refuses windows and parts of tiles."""
+        """A part of a tile, or an item of a compile-time value such as t.shape[0]; refuses windows."""
         owner = self.parse(node.value)
         if isinstance(owner, hir.Tensor):
             raise UnsupportedSyntax(
@@ -144,7 +147,7 @@ class Expressions(Windows):
                 advice=f"load it: tg.load({ast.unparse(node)})",
             )
         if isinstance(owner, hir.Value):
-            return self.new_axes(owner, node, name)
+            return self.part(owner, node, name)
         if isinstance(owner, TileIndex):
             raise UnsupportedSyntax(
                 self.span(node), what=f"a part of {describe(owner)}", advice="a tile index indexes windows"
@@ -182,12 +185,8 @@ class Expressions(Windows):
         if isinstance(node.op, ast.MatMult):
             a, b = self.tile(node.left, "the left side of @"), self.tile(node.right, "the right side of @")
             return self.dot(a, b, None, None, self.span(node), name)
-        op = OPERATORS.get(type(node.op)) or LOGIC.get(type(node.op))
-        if op is None:
-            raise UnsupportedSyntax(
-                self.span(node), what=f"the operator in {ast.unparse(node)!r}", advice="use + - * / and tg functions"
-            )
-        return self.map(op, [self.parse(node.left), self.parse(node.right)], self.span(node), name)
+        operands = [self.parse(node.left), self.parse(node.right)]
+        return self.combine(OPERATORS[type(node.op)], operands, self.span(node), name)
 
     def call(self, node: ast.Call, name: str) -> Any:
         span = self.span(node)
@@ -205,16 +204,18 @@ class Expressions(Windows):
             raise UnsupportedSyntax(
                 span,
                 what=f"the method .{node.func.attr} of {describe(owner)}",
-                advice="tiles have .astype(dtype), .sum(axis=...), .max(axis=...) and .min(axis=...)",
+                advice=f"tiles have .astype(dtype) and, with an axis, {', '.join(f'.{f}' for f in FOLDS)}",
             )
         target = self.function(node)
         function = TILE_FUNCTIONS.get(target)
         if function is None:
             what = f"{ast.unparse(node.func)} is no operation on tiles, and its arguments exist only on the GPU"
-            if target is not None:
+            if target is surface.atomic_add:
+                what = "tg.atomic_add has no value: it is a statement of its own"
+            elif target is not None:
                 what = f"{ast.unparse(node.func)} stands outside the head of a for loop"
             known = ", ".join(f"tg.{n}" for n in TILE_FUNCTIONS.values())
-            raise BadCall(span, what=what, advice=f"operations are {known}, .astype, .T and + - * /")
+            raise BadCall(span, what=what, advice=f"operations are {known}, .astype, .T and operators")
         if function in FOLDS:
             return self.call_fold(function, node, None, span, name)
         if function in ELEMENTWISE:
@@ -244,9 +245,11 @@ class Expressions(Windows):
         if not isinstance(window_node, ast.Subscript):
             raise BadCall(span, what="tg.load takes a window such as a[m, k]", advice="index a tensor parameter")
         tensor, window = self.window(window_node)
-        if tensor.output:
+        if not tensor.input:
             raise WrongDirection(
-                span, what=f"{tensor.name} is a tg.Out, which is written only", advice="keep the tile in a variable"
+                span,
+                what=f"{tensor.name} is a tg.Out, which is written only",
+                advice="keep the tile in a variable, or declare the tensor tg.InOut",
             )
         given = self.constant(stages, 1)
         count = whole(given)
@@ -287,17 +290,17 @@ class Expressions(Windows):
             raise DtypeMismatch(
                 span, what=f"tg.dot of {a.name} {a.dtype} and {b.name} {b.dtype}", advice="cast one with .astype"
             )
-        shape = (a.shape[0], b.shape[1])
+        shape, sums = (a.shape[0], b.shape[1]), accumulator_of(a.dtype)
         if c is None:
-            c = self.scope.value("", F32, shape)
+            c = self.scope.value("", sums, shape)
             self.scope.ops.append(hir.Fill(c, 0.0, span))
-        if c.shape != shape or c.dtype != F32:
+        if c.shape != shape or c.dtype != sums:
             raise ShapeMismatch(
                 span,
-                what=f"the accumulator {c.name} is {c.dtype} {c.shape}, the product f32 {shape}",
-                advice=f'start it with tg.zeros({shape}, "f32")',
+                what=f"the accumulator {c.name} is {c.dtype} {c.shape}, the product {sums} {shape}",
+                advice=f'start it with tg.zeros({shape}, "{sums}")',
             )
-        result = self.scope.value(name, F32, shape)
+        result = self.scope.value(name, sums, shape)
         self.scope.ops.append(hir.Dot(result, a, b, c, by, span))
         return result
 
@@ -324,12 +327,33 @@ class Expressions(Windows):
             )
         kind = self.dtype(self.constant(dtype, "f32"), self.span(dtype) if dtype else span)
         if isinstance(number, WEAK):
-            if isinstance(number, hir.Scalar) and not kind.floating:
-                raise DtypeMismatch(span, what=f"{describe(number)}, an f32, as {kind}", advice="give a floating dtype")
+            self.weak(number, kind, span, "tg.full")
             return self.cast(self.splat(number, sizes, kind, span, name), kind, span, name)
-        result = self.scope.value(name, kind, sizes)
-        self.scope.ops.append(hir.Fill(result, self.number(number, span, "tg.full"), span))
-        return result
+        value = self.number(number, span, "tg.full", masks=kind == BOOL)
+        self.fits(value, kind, span, "tg.full")
+        return self.filled(value, kind, sizes, span, name)
+
+    def call_arange(self, node: ast.Call, span: Span, name: str) -> hir.Value:
+        nodes = self.arguments(node, ("start",), ("stop", "step", "dtype"))
+        start, stop, step = (
+            whole(self.constant(n, default)) for n, default in zip(nodes[:3], (None, "none", 1), strict=True)
+        )
+        if nodes[1] is None:
+            start, stop = 0, start
+        count = len(range(start, stop, step)) if start is not None and stop is not None and step else 0
+        if not 0 < count < 2**31 or not all(-(2**31) <= n < 2**31 for n in (start, stop, step) if n is not None):
+            raise BadCall(
+                span,
+                what=f"{ast.unparse(node)} is no row of whole numbers",
+                advice="give a count, or start, stop and step, of at least one element, known at compile time",
+            )
+        assert start is not None
+        assert step is not None
+        counts = self.counted(count, start, step, span, name)
+        dtype = self.dtype(self.constant(nodes[3], "i32"), self.span(nodes[3]) if nodes[3] else span)
+        if dtype == BOOL:
+            raise DtypeMismatch(span, what="tg.arange of masks", advice="compare it: tg.arange(n) < 3")
+        return self.cast(counts, dtype, span, name)
 
     def call_positions(self, node: ast.Call, span: Span, name: str) -> hir.Value:
         (item,) = self.arguments(node, ("index",))
@@ -344,9 +368,25 @@ class Expressions(Windows):
         self.scope.ops.append(hir.Positions(result, index.name, span))
         return result
 
+    def call_clip(self, node: ast.Call, span: Span, name: str) -> hir.Value:
+        x, low, high = self.arguments(node, ("x",), ("min", "max"))
+        least, most = (None if bound is None else self.parse(bound) for bound in (low, high))
+        return self.clip(self.parse(x), least, most, span, name)
+
     def call_elementwise(self, function: str, node: ast.Call, span: Span, name: str) -> hir.Value:
-        names = {1: ("x",), 2: ("a", "b"), 3: ("mask", "a", "b")}[ELEMENTWISE[function]]
-        return self.map(function, [self.parse(a) for a in self.arguments(node, names)], span, name)
+        args = [self.parse(a) for a in self.arguments(node, ELEMENTWISE[function])]
+        if function.startswith("logical"):
+            return self.logical(function, args, span, name)
+        match function:
+            case "floor" | "ceil" | "trunc" | "round":
+                return self.whole(function, args[0], span, name)
+            case "pow":
+                return self.power(args[0], args[1], span, name)
+            case "square":
+                return self.power(args[0], 2, span, name)
+            case "reciprocal":
+                return self.power(args[0], -1, span, name)
+        return self.map(function, args, span, name)
 
     def call_fold(self, fold: str, node: ast.Call, owner: hir.Value | None, span: Span, name: str) -> hir.Value:
         """x.sum(axis=1) (``owner`` is x) or tg.sum(x, axis=1)."""
@@ -363,17 +403,7 @@ class Expressions(Windows):
             )
         if not isinstance(keep, bool):
             raise BadCall(self.span(keep_node), what=f"keepdims={keep!r}", advice="use True or False")
-        if value.dtype == I32 or (value.dtype == BOOL and fold == "sum"):
-            what = f"{fold} of {value.name} {value.dtype}: reductions compute in f32"
-            raise DtypeMismatch(span, what=what, advice=f'cast first: {value.name}.astype("f32")')
-        axis %= rank
-        kept = tuple(1 if a == axis else size for a, size in enumerate(value.shape))
-        result = self.scope.value(name if keep else "", value.dtype, kept)
-        self.scope.ops.append(hir.Reduce(result, fold, value, axis, span))
-        if keep or rank == 1:
-            return result
-        axes = tuple(a - (a > axis) if a != axis else 0 for a in range(rank))
-        return self.spread(result, kept[:axis] + kept[axis + 1 :], axes, span, name)
+        return self.fold(fold, value, axis % rank, keep, span, name)
 
     # -------------------------------------------------------------------------------------- building blocks
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, overload
 
@@ -12,9 +12,13 @@ from tidegate.errors import BadCall, NoSource, UnknownConstant, WrongWarps
 from tidegate.ir import hir
 
 if TYPE_CHECKING:
+    from tidegate.ir.dtypes import DType
     from tidegate.lang.source import Signature, Source
 
 DEFAULT_WARPS = 4
+
+STRIDE_MULTIPLE = 16
+"""Elements that are taken to divide the strides of a tensor with gaps, unless it is said otherwise."""
 
 
 class Kernel:
@@ -33,7 +37,7 @@ class Kernel:
         self.name = function.__name__
         self.warps = warps
         self.launches: dict[Any, Any] = {}
-        self.prepared: dict[Any, Any] = {}
+        self.fitting: dict[Any, Any] = {}
         self.compiled: dict[Any, Any] = {}
 
     def __repr__(self) -> str:
@@ -82,12 +86,12 @@ class Kernel:
         names = (s for _, kind, _ in self.signature.tensors for s in kind.shape if isinstance(s, str))
         return tuple(dict.fromkeys(n for n in names if n not in constants))
 
-    def split(self, arguments: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """Arrays and numbers of a call, each in the order of the parameters; what is too many counts as arrays."""
-        numbers = {name for name, _, _ in self.signature.scalars}
-        names = (*self.signature.order, *[""] * (len(arguments) - len(self.signature.order)))
-        pairs = list(zip(names, arguments, strict=False))
-        return [a for n, a in pairs if n not in numbers], [a for n, a in pairs if n in numbers]
+    @functools.cached_property
+    def scalars(self) -> dict[str, DType]:
+        """The parameters that are numbers."""
+        from tidegate.ir.dtypes import DTYPES
+
+        return {name: DTYPES[kind.dtype] for name, kind, _ in self.signature.scalars}
 
     def with_sizes(self, arrays: Sequence[Any], given: Mapping[str, Any]) -> dict[str, Any]:
         """``given``, and the constants that are sizes of tensors as the arrays have them."""
@@ -103,6 +107,7 @@ class Kernel:
 
     def program(self, multiples: Mapping[str, int] | None = None, **given: Any) -> hir.Program:
         """The HIR for these constants and sizes. ``multiples``: what divides the sizes that are not given."""
+        strided = self.strided(given.pop("strided", ()))
         from tidegate.lang.parser import parse
         from tidegate.lang.source import whole
 
@@ -114,7 +119,7 @@ class Kernel:
         given = {name: value for name, value in given.items() if name not in self.dims or value is not None}
         sizes = {name: _size(name, given.pop(name), 0) for name in self.dims if name in given}
         divisors = self._multiples({} if multiples is None else multiples)
-        return parse(self.source, self.signature, self.constants(given), sizes, divisors, count)
+        return parse(self.source, self.signature, self.constants(given), sizes, divisors, strided, count)
 
     def _multiples(self, multiples: Mapping[str, int]) -> dict[str, int]:
         """Checked: names of dimensions and positive numbers."""
@@ -124,6 +129,22 @@ class Kernel:
                 advice="give a dictionary of dimensions, e.g. multiples={'K': 16}",
             )
         return {name: _size(name, value, 1) for name, value in multiples.items()}
+
+    def strided(self, given: Any) -> dict[str, int]:
+        """The argument ``strided``: names of tensors, or a mapping from them. Checked: tensors of two or more axes, and
+        what divides their strides but the last, in elements."""
+        names = given.split(",") if isinstance(given, str) else given
+        if not isinstance(names, Iterable):
+            raise UnknownConstant(what=f"strided={given!r} is no list of tensors", advice="give their names: ('x',)")
+        pairs = names.items() if isinstance(names, Mapping) else names
+        found = dict(pair if isinstance(pair, tuple) and len(pair) == 2 else (pair, STRIDE_MULTIPLE) for pair in pairs)
+        ranks = {name: len(kind.shape) for name, kind, _ in self.signature.tensors}
+        for name in found:
+            if ranks.get(name, 0) < 2:
+                what = f"kernel {self.name} has no tensor {name!r}" if name not in ranks else f"{name} has one axis"
+                known = ", ".join(n for n, rank in ranks.items() if rank > 1) or "none is"
+                raise UnknownConstant(what=f"strided={given!r}: {what}", advice=f"tensors that may be: {known}")
+        return {name: _size(name, multiple, 1) for name, multiple in found.items()}
 
     def captured(self) -> tuple[Any, ...]:
         """The values that the kernel reads from its module and enclosing functions now: compile-time values that no
@@ -145,9 +166,11 @@ class Kernel:
     def plain(self, *arguments: Any, **given: Any) -> None:
         """The NumPy meaning: fills the outputs among ``arguments`` (NumPy arrays, and numbers for scalars, in the order
         of the parameters)."""
+        from tidegate.ops.arguments import split
         from tidegate.ops.plain import run
 
-        run(self.program(**self.with_sizes(self.split(arguments)[0], given)), arguments)
+        arrays, _ = split(self.name, self.signature.order, self.scalars, arguments)
+        run(self.program(**self.with_sizes(arrays, given)), arguments)
 
     # -------------------------------------------------------------------------------------- the way down
 
@@ -156,7 +179,8 @@ class Kernel:
         with ``plan``, ``tir``, ``cuda``, ``smem``, ``check()``, ``simulate()`` and calling.
 
         ``plan``: a producer's name, an AsyncPlan, or the path of a saved one. ``share=False`` keeps the bytes of all
-        buffers apart.
+        buffers apart. ``strided``: names of tensors whose rows need not follow one another in memory, or a mapping
+        from them to what divides their strides, in elements (16).
         """
         from tidegate.runtime.compiled import compile_program
 
@@ -179,15 +203,17 @@ class Kernel:
 
     def __call__(self, *arguments: Any, **given: Any) -> None:
         """Runs the kernel on the arrays' device and current stream; compiles on first use."""
-        for name, value in given.items():
-            _hashable(name, value)
-        self._call(self, arguments, given)
+        if given:
+            given.pop("multiples", None)  # the arrays tell
+            for name, value in given.items():
+                _hashable(name, value)
+        self._call(arguments, given)
 
     @functools.cached_property
     def _call(self) -> Callable[..., None]:
-        from tidegate.runtime.call import call
+        from tidegate.runtime.variants import caller_of
 
-        return call
+        return caller_of(self)
 
 
 def _value(names: Mapping[str, Any], name: str) -> Any:

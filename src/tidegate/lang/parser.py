@@ -12,19 +12,22 @@ from tidegate.errors import (
     BadLoop,
     BadSignature,
     DtypeMismatch,
-    NeverWritten,
     NotCarried,
     OverlappingWrites,
     ShapeMismatch,
+    Span,
     UnknownName,
     UnsupportedSyntax,
     WrongDirection,
 )
 from tidegate.ir import hir
-from tidegate.ir.dtypes import DTYPES, MEMORY_DTYPES
-from tidegate.ir.expr import Expr, Int, Sym, cdiv, symbols
+from tidegate.ir.dtypes import DTYPES, F32, I32
+from tidegate.ir.expr import Expr, Int, Sym, cdiv, factor
 from tidegate.lang import surface
-from tidegate.lang.expressions import OPERATORS, Expressions
+from tidegate.lang.dead import without_dead_ops
+from tidegate.lang.elementwise import OPERATORS
+from tidegate.lang.expressions import Expressions
+from tidegate.lang.outputs import check_outputs
 from tidegate.lang.scope import Gone, Integer, Scope, TileIndex
 from tidegate.lang.source import RESERVED, Signature, Source, is_name, whole
 
@@ -35,12 +38,14 @@ def parse(
     constants: Mapping[str, Any],
     sizes: Mapping[str, int],
     multiples: Mapping[str, int],
+    strided: Mapping[str, int],
     warps: int,
 ) -> hir.Program:
-    """The HIR of a kernel for given constants; ``sizes`` fixes dimensions, ``multiples`` says what divides others."""
+    """The HIR of a kernel for given constants; ``sizes`` fixes dimensions, ``multiples`` says what divides others,
+    ``strided`` what divides the strides of tensors that have gaps, in elements."""
     signature = _with_constants(signature, constants)
     dims = _dimensions(signature)
-    tensors = _tensors(source, signature, sizes)
+    tensors = _tensors(source, signature, sizes, strided)
     scalars = tuple(hir.Scalar(name, DTYPES[kind.dtype], span) for name, kind, span in signature.scalars)
     extents: dict[str, Expr] = {d: Int(sizes[d]) if d in sizes else Sym(d) for d in dims}
     parser = _Parser(source, tensors, scalars, constants, extents)
@@ -65,7 +70,7 @@ def parse(
         scalars=scalars,
         order=signature.order,
     )
-    _check_outputs(program)
+    check_outputs(program)
     return program
 
 
@@ -105,13 +110,14 @@ def _dimensions(signature: Signature) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _tensors(source: Source, signature: Signature, sizes: Mapping[str, int]) -> tuple[hir.Tensor, ...]:
+def _tensors(
+    source: Source, signature: Signature, sizes: Mapping[str, int], strided: Mapping[str, int]
+) -> tuple[hir.Tensor, ...]:
     out = []
     for name, kind, span in signature.tensors:
-        held = [d.name for d in MEMORY_DTYPES]
-        if kind.dtype not in held:
+        if kind.dtype not in DTYPES:
             raise DtypeMismatch(
-                span, what=f"{kind.dtype!r} of {name} is no dtype of tensors", advice=f"use one of {', '.join(held)}"
+                span, what=f"{kind.dtype!r} of {name} is no dtype of tensors", advice=f"use one of {', '.join(DTYPES)}"
             )
         bad = [s for s in kind.shape if isinstance(s, int) and (isinstance(s, bool) or not 0 < s < 2**31)]
         if bad:
@@ -121,9 +127,11 @@ def _tensors(source: Source, signature: Signature, sizes: Mapping[str, int]) -> 
         shape: tuple[Expr, ...] = tuple(
             Int(s) if isinstance(s, int) else Int(sizes[s]) if s in sizes else Sym(s) for s in kind.shape
         )
-        out.append(hir.Tensor(name, DTYPES[kind.dtype], shape, kind.output, span))
+        out.append(hir.Tensor(name, DTYPES[kind.dtype], shape, kind.direction, span, strided.get(name, 0)))
     return tuple(out)
 
+
+MADE_INSIDE = Gone("it is made inside a loop, which may run zero times")
 
 GENERAL_ADVICE = "a kernel consists of assignments and for loops over tg.grid and tg.tiles"
 
@@ -197,14 +205,14 @@ class _Parser:
                     raise UnsupportedSyntax(
                         self.source.span(node),
                         what=f"the operator in {ast.unparse(node)!r}",
-                        advice="use += -= *= /= on tiles",
+                        advice="use another operator: += -= *= /= //= %= &= |= ^= <<= >>=",
                     )
                 read = ast.copy_location(ast.Name(target.id, ast.Load()), target)
                 result = ast.copy_location(ast.BinOp(read, node.op, node.value), node)
                 self.assign(target, result)
             case ast.For():
                 self.loop(node)
-            case ast.If() if self.expressions.static(node.test):
+            case ast.If() if self.expressions.static(self.expressions.folded(node.test)):
                 chosen = self.expressions.constant(node.test, None)
                 self.block(node.body if chosen else node.orelse)
             case ast.If() if self.expressions.is_condition(node.test):
@@ -212,11 +220,9 @@ class _Parser:
             case ast.Pass() | ast.Expr(value=ast.Constant(value=str())):
                 pass
             case ast.AugAssign(target=ast.Subscript() as target):
-                raise UnsupportedSyntax(
-                    self.source.span(node),
-                    what="an update of a window",
-                    advice=f"outputs are written only: keep the sum in a tile and assign it to {ast.unparse(target)}",
-                )
+                self.update(node, target)
+            case ast.Expr(value=ast.Call() as call) if self.expressions.function(call) is surface.atomic_add:
+                self.atomic_add(call)
             case ast.Assign():
                 raise UnsupportedSyntax(
                     self.source.span(node), what="a chained assignment", advice="write one assignment per line"
@@ -266,11 +272,46 @@ class _Parser:
     def store(self, target: ast.Subscript, value: ast.expr) -> None:
         span = self.source.span(target)
         tensor, window = self.expressions.window(target)
+        self.writable(span, tensor, window)
+        tile = self.expressions.tile(value, f"the value written to {tensor.name}")
+        self.write(span, tensor, window, tile, value)
+
+    def update(self, node: ast.AugAssign, target: ast.Subscript) -> None:
+        """c[m, n] += t: a load, the operation and a store."""
+        span = self.source.span(node)
+        tensor, window = self.expressions.window(target)
+        self.writable(span, tensor, window)
+        if not tensor.input:
+            raise WrongDirection(
+                span,
+                what=f"{tensor.name} is a tg.Out, which is written only, and an update reads it",
+                advice=f"declare it tg.InOut, or keep the sum in a tile and assign it to {ast.unparse(target)}",
+            )
+        if type(node.op) not in OPERATORS:
+            raise UnsupportedSyntax(
+                span,
+                what=f"the operator in {ast.unparse(node)!r}",
+                advice="use another operator: += -= *= /= //= %= &= |= ^= <<= >>=",
+            )
+        old = self.scope.value(tensor.name, tensor.dtype, window.shape)
+        self.scope.ops.append(hir.Load(old, window, None, 1, None, span))
+        new = self.expressions.combine(OPERATORS[type(node.op)], [old, self.expressions.parse(node.value)], span, "")
+        self.write(span, tensor, window, new, node.value)
+
+    def writable(self, span: Span, tensor: hir.Tensor, window: hir.Window) -> None:
         if not tensor.output:
             raise WrongDirection(
                 span, what=f"{tensor.name} is a tg.Tensor, which is read only", advice="declare it tg.Out to write it"
             )
-        tile = self.expressions.tile(value, f"the value written to {tensor.name}")
+        for axis in window.axes:
+            self.alone(span, tensor, axis)
+
+    def write(self, span: Span, tensor: hir.Tensor, window: hir.Window, tile: hir.Value, value: ast.expr) -> None:
+        self.fits(span, tensor, window, tile, value)
+        self.scope.ops.append(hir.Store(window, tile, span))
+
+    def fits(self, span: Span, tensor: hir.Tensor, window: hir.Window, tile: hir.Value, value: ast.expr) -> None:
+        """Raises ShapeMismatch or DtypeMismatch unless the tile, which ``value`` makes, is of the window's kind."""
         if tile.shape != window.shape:
             raise ShapeMismatch(
                 span,
@@ -283,7 +324,44 @@ class _Parser:
                 what=f"{tensor.name} holds {tensor.dtype}, the tile {tile.name} {tile.dtype}",
                 advice=f'write {ast.unparse(value)}.astype("{tensor.dtype}")',
             )
-        self.scope.ops.append(hir.Store(window, tile, span))
+
+    def atomic_add(self, call: ast.Call) -> None:
+        """tg.atomic_add(c[rows, :], t)."""
+        span = self.source.span(call)
+        target, value = self.expressions.arguments(call, ("window", "tile"))
+        if not isinstance(target, ast.Subscript):
+            raise BadCall(span, what="tg.atomic_add takes a window such as c[m, n]", advice="index a tensor parameter")
+        tensor, window = self.expressions.window(target)
+        if not (tensor.input and tensor.output):
+            kind = "tg.Out, which is written only" if tensor.output else "tg.Tensor, which is read only"
+            raise WrongDirection(
+                span, what=f"{tensor.name} is a {kind}", advice=f"declare {tensor.name} tg.InOut to add to it"
+            )
+        if tensor.dtype not in (F32, I32):
+            raise DtypeMismatch(
+                span,
+                what=f"{tensor.name} holds {tensor.dtype}, and atomic additions are of f32 and i32",
+                advice='declare it "f32", and cast the sums in a second kernel',
+            )
+        tile = self.expressions.tile(value, f"the tile added to {tensor.name}")
+        self.fits(span, tensor, window, tile, value)
+        self.scope.ops.append(hir.AtomicAdd(window, tile, span))
+
+    def alone(self, span: Span, tensor: hir.Tensor, axis: hir.Axis) -> None:
+        """Windows that are written are equal or have no element in common."""
+        if axis.rows is not None:
+            raise OverlappingWrites(
+                span,
+                what=f"rows of {tensor.name} are written that {axis.rows.name} names, and it may name one twice",
+                advice="add to them by tg.atomic_add, or gather where the tile is loaded",
+            )
+        if axis.start is not None and factor(axis.start) % axis.size:
+            raise OverlappingWrites(
+                span,
+                what=f"{axis.size} elements of {tensor.name} from {axis.start} on are written: no multiple of "
+                f"{axis.size}, so that two such windows may overlap",
+                advice="write tiles, or slices that begin at multiples of their size",
+            )
 
     # -------------------------------------------------------------------------------------- loops
 
@@ -326,8 +404,18 @@ class _Parser:
                 what=f"{given!r} is no tile size",
                 advice="give a positive integer, the elements per tile",
             )
-        limit = None if until is None else cdiv(self.expressions.end(until), size)
+        limit = None if until is None else cdiv(self.end(until), size)
         return TileIndex(name, extent, counted, size, limit=limit)
+
+    def end(self, node: ast.expr) -> Expr:
+        """The position that until=tg.end(m) names."""
+        if not isinstance(node, ast.Call) or self.expressions.function(node) is not surface.end:
+            raise BadLoop(
+                self.source.span(node),
+                what=f"until={ast.unparse(node)}",
+                advice="give the end of an enclosing tile: until=tg.end(m)",
+            )
+        return self.expressions.edge(node)
 
     def extent(self, node: ast.expr) -> tuple[Expr, bool]:
         """What tg.tiles and tg.range run over, and whether only a run tells that number."""
@@ -432,8 +520,10 @@ class _Parser:
         carried = []
         for n, initial in entering.items():
             carried.append(self.carry(node, n, initial, inside[n], scope.bindings[n]))
-        for n in scope.bindings.keys() - before.keys():
-            scope.bindings[n] = Gone("it is made inside a loop, which may run zero times")
+        for n in scope.bindings:
+            old = before.get(n, MADE_INSIDE)
+            if isinstance(old, Gone) and scope.bindings[n] is not old:  # new here, or gone before
+                scope.bindings[n] = MADE_INSIDE
         scope.bindings.update({c.after.name: c.after for c in carried})
         span = self.source.span(node)
         scope.ops.append(
@@ -488,79 +578,3 @@ class _Parser:
                 scope.bindings[name] = Gone(f"the branches of a condition leave it as {kinds}")
         span = self.source.span(node.test)
         scope.ops.append(hir.Branch(branch_id, condition, then, otherwise, tuple(merged), span))
-
-
-def without_dead_ops(body: hir.Body) -> hir.Body:
-    """The body without ops whose results nothing reads (a copy that nothing reads would never be waited for)."""
-    while True:
-        used = {v.id for node in hir.walk(body) for v in hir.reads(node)}
-        names = {n for node in hir.walk(body) for e in hir.expressions(node) for n in symbols(e)}
-        kept = _prune(body, used, names)
-        if kept == body:
-            return body
-        body = kept
-
-
-def _prune(body: hir.Body, used: set[int], names: set[str]) -> hir.Body:
-    out: list[hir.Node] = []
-    for node in body:
-        match node:
-            case hir.Loop():
-                carried = tuple(c for c in node.carried if c.inside.id in used or c.after.id in used)
-                inner = _prune(node.body, used, names)
-                if inner or carried:
-                    out.append(replace(node, carried=carried, body=inner))
-            case hir.Branch():
-                merged = tuple(m for m in node.merged if m.after.id in used)
-                then, otherwise = (_prune(side, used, names) for side in (node.then, node.otherwise))
-                if then or otherwise or merged:
-                    out.append(replace(node, then=then, otherwise=otherwise, merged=merged))
-            case hir.Store():
-                out.append(node)
-            case hir.LoadScalar():
-                if node.name in names:
-                    out.append(node)
-            case _:
-                if node.result.id in used:
-                    out.append(node)
-    return tuple(out)
-
-
-def _check_outputs(program: hir.Program) -> None:
-    stores = [node for node in hir.walk(program.body) if isinstance(node, hir.Store)]
-    for tensor in program.tensors:
-        if tensor.output and not any(s.window.tensor == tensor.name for s in stores):
-            raise NeverWritten(tensor.span, tensor=tensor.name)
-    _same_axes(program, stores)
-    for store in stores:
-        indices = {a.index if a.at is None else str(a.at) for a in store.window.axes}
-        for axis in program.grid:
-            alone = isinstance(axis.extent, Int) and axis.extent.value <= axis.size
-            if axis.index not in indices and not alone:
-                computed = any(a.at is not None and axis.index in symbols(a.at) for a in store.window.axes)
-                how = "only computes with the grid index {0}, so CTAs that differ in it may collide"
-                how = how if computed else "does not depend on the grid index {0}, so CTAs that differ in it collide"
-                raise OverlappingWrites(
-                    store.span,
-                    what=f"the window written to {store.window.tensor} {how.format(axis.index)}",
-                    advice=f"index {store.window.tensor} with {axis.index}, or turn that grid axis into a loop inside "
-                    "the kernel",
-                )
-
-
-def _same_axes(program: hir.Program, stores: list[hir.Store]) -> None:
-    """All stores to an output put each grid index on the same axis: else one CTA writes what another does."""
-    grid = {a.index for a in program.grid}
-    first: dict[str, hir.Store] = {}
-    for store in stores:
-        other = first.setdefault(store.window.tensor, store)
-        for mine, theirs in zip(store.window.axes, other.window.axes, strict=True):
-            one, two = (a.index if a.at is None else str(a.at) for a in (mine, theirs))
-            if one != two and {one, two} & grid:
-                index = one if one in grid else two
-                raise OverlappingWrites(
-                    store.span,
-                    [(other.span, "the other window")],
-                    what=f"two windows of {store.window.tensor} have the grid index {index} in different places",
-                    advice="index every window of an output with the same grid indices",
-                )

@@ -99,7 +99,7 @@ class Signature:
 
 REQUIRED = inspect.Parameter.empty
 
-RESERVED = frozenset({"self", "target", "plan", "share", "multiples", "warps"})
+RESERVED = frozenset({"self", "target", "plan", "share", "multiples", "strided", "warps"})
 """Keyword arguments of compile, which no constant and no dimension may be named after."""
 
 

@@ -6,10 +6,12 @@ docstrings are the language reference.
 
 from __future__ import annotations
 
+import builtins
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from tidegate.errors import BadCall, BadSignature
+from tidegate.ir.direction import Direction
 
 
 @dataclass(frozen=True)
@@ -18,32 +20,35 @@ class TensorType:
 
     shape: tuple[str | int, ...]
     dtype: str
-    output: bool
+    direction: Direction
 
 
 class _Annotation:
-    def __init__(self, name: str, output: bool) -> None:
-        self._name, self._output = name, output
+    def __init__(self, name: str, direction: Direction) -> None:
+        self._name, self._direction = name, direction
 
     def __getitem__(self, items: Any) -> TensorType:
         parts = items if isinstance(items, tuple) else (items,)
         *shape, dtype = parts or (None,)
-        if not shape or not isinstance(dtype, str) or not all(isinstance(s, (str, int)) for s in shape):
+        if not shape or not isinstance(dtype, str) or not builtins.all(isinstance(s, (str, int)) for s in shape):
             raise BadSignature(
                 what=f"tg.{self._name}[...] takes the sizes and then the dtype, not {items!r}",
                 advice=f'write tg.{self._name}["M", "K", "bf16"] or tg.{self._name}[8, 128, "f32"]',
             )
-        return TensorType(tuple(shape), dtype, self._output)
+        return TensorType(tuple(shape), dtype, self._direction)
 
     def __repr__(self) -> str:
         return f"tg.{self._name}"
 
 
-Tensor = _Annotation("Tensor", output=False)
+Tensor = _Annotation("Tensor", Direction.IN)
 """``tg.Tensor["M", "K", "bf16"]``: an input, read only."""
 
-Out = _Annotation("Out", output=True)
+Out = _Annotation("Out", Direction.OUT)
 """``tg.Out["M", "N", "bf16"]``: an output, written only; the caller passes the array to fill."""
+
+InOut = _Annotation("InOut", Direction.INOUT)
+"""``tg.InOut["M", "N", "f32"]``: read and written; the caller passes the array to change."""
 
 
 @dataclass(frozen=True)
@@ -95,8 +100,13 @@ def tiles(extent: str | int | Any, size: int, until: Any = None) -> Any:
     _kernel_only("tiles")
 
 
+def begin(index: Any) -> Any:
+    """The first position that a tg.tiles index covers, an integer: ``x[tg.begin(m) - 1 : tg.end(m) + 1, :]``."""
+    _kernel_only("begin")
+
+
 def end(index: Any) -> Any:
-    """The position behind the last one that a tg.tiles index covers: an integer; also for ``until=``."""
+    """The position behind the last one that a tg.tiles index covers, an integer; also for ``until=``."""
     _kernel_only("end")
 
 
@@ -118,8 +128,17 @@ def load(window: Any, *, by: Any = None, stages: int = 1, to: str | None = None)
     _kernel_only("load")
 
 
+def atomic_add(window: Any, tile: Any) -> None:
+    """Adds ``tile`` to a window of a tg.InOut, e.g. ``tg.atomic_add(c[rows, :], t)``: a statement.
+
+    Windows of several CTAs, and rows of one, may overlap. Additions happen one by one and in no order, so that sums of
+    f32 may differ from run to run in the last places. f32 and i32.
+    """
+    _kernel_only("atomic_add")
+
+
 def dot(a: Any, b: Any, c: Any = None, *, by: Any = None) -> Any:
-    """``a @ b + c`` for a [M, K], b [K, N], c [M, N]; accumulated and returned in f32 (c's dtype)."""
+    """``a @ b + c`` for a [M, K], b [K, N], c [M, N]; accumulated and returned in c's dtype: f32, or i32 for i8."""
     _kernel_only("dot")
 
 
@@ -129,13 +148,55 @@ def zeros(shape: tuple[int, ...], dtype: str = "f32") -> Any:
 
 
 def full(shape: tuple[int, ...], value: float, dtype: str = "f32") -> Any:
-    """A tile of one number."""
+    """A tile of one number, of any dtype; of ``"bool"`` True or False."""
     _kernel_only("full")
 
 
+def arange(start: int, stop: int | None = None, step: int = 1, dtype: str = "i32") -> Any:
+    """The whole numbers 0 .. start - 1, or start, start + step, .. below stop: a tile of one axis, all known at compile
+    time.
+    """
+    _kernel_only("arange")
+
+
 def abs(x: Any) -> Any:
-    """Elementwise absolute value."""
+    """Elementwise absolute value; of the smallest integer itself."""
     _kernel_only("abs")
+
+
+def sign(x: Any) -> Any:
+    """Elementwise -1, 0 or 1; NaN of NaN."""
+    _kernel_only("sign")
+
+
+def floor(x: Any) -> Any:
+    """Elementwise largest whole number not above x."""
+    _kernel_only("floor")
+
+
+def ceil(x: Any) -> Any:
+    """Elementwise smallest whole number not below x."""
+    _kernel_only("ceil")
+
+
+def trunc(x: Any) -> Any:
+    """Elementwise x without its fraction."""
+    _kernel_only("trunc")
+
+
+def round(x: Any) -> Any:
+    """Elementwise nearest whole number, the even one of two."""
+    _kernel_only("round")
+
+
+def square(x: Any) -> Any:
+    """Elementwise x * x."""
+    _kernel_only("square")
+
+
+def reciprocal(x: Any) -> Any:
+    """Elementwise 1 / x of floats, correctly rounded."""
+    _kernel_only("reciprocal")
 
 
 def sqrt(x: Any) -> Any:
@@ -153,6 +214,11 @@ def exp(x: Any) -> Any:
     _kernel_only("exp")
 
 
+def expm1(x: Any) -> Any:
+    """Elementwise e**x - 1, within 4 units of the last place of f32 also near 0."""
+    _kernel_only("expm1")
+
+
 def exp2(x: Any) -> Any:
     """Elementwise 2**x, within 4 units of the last place of f32: one instruction."""
     _kernel_only("exp2")
@@ -163,9 +229,24 @@ def log(x: Any) -> Any:
     _kernel_only("log")
 
 
+def log1p(x: Any) -> Any:
+    """Elementwise log(1 + x), within 4 units of the last place of f32 also near 0."""
+    _kernel_only("log1p")
+
+
 def log2(x: Any) -> Any:
     """Elementwise base-2 logarithm, within 4 units of the last place of f32."""
     _kernel_only("log2")
+
+
+def sin(x: Any) -> Any:
+    """Elementwise sine of radians, within 4 units of the last place of f32 however large x is."""
+    _kernel_only("sin")
+
+
+def cos(x: Any) -> Any:
+    """Elementwise cosine of radians, within 4 units of the last place of f32 however large x is."""
+    _kernel_only("cos")
 
 
 def tanh(x: Any) -> Any:
@@ -173,9 +254,66 @@ def tanh(x: Any) -> Any:
     _kernel_only("tanh")
 
 
+def erf(x: Any) -> Any:
+    """Elementwise error function, within 4 units of the last place of f32."""
+    _kernel_only("erf")
+
+
+def isnan(x: Any) -> Any:
+    """The mask of elements that are NaN."""
+    _kernel_only("isnan")
+
+
+def isinf(x: Any) -> Any:
+    """The mask of elements that are infinite."""
+    _kernel_only("isinf")
+
+
+def isfinite(x: Any) -> Any:
+    """The mask of elements that are neither NaN nor infinite."""
+    _kernel_only("isfinite")
+
+
+def logical_not(x: Any) -> Any:
+    """The mask of elements that are 0 (false)."""
+    _kernel_only("logical_not")
+
+
+def logical_and(a: Any, b: Any) -> Any:
+    """The mask of elements of which both are not 0."""
+    _kernel_only("logical_and")
+
+
+def logical_or(a: Any, b: Any) -> Any:
+    """The mask of elements of which at least one is not 0."""
+    _kernel_only("logical_or")
+
+
+def logical_xor(a: Any, b: Any) -> Any:
+    """The mask of elements of which just one is not 0."""
+    _kernel_only("logical_xor")
+
+
+def pow(x: Any, n: int) -> Any:
+    """Elementwise x**n for a whole number n known at compile time, by products in f32 or in 32 bits; also ``x**n``."""
+    _kernel_only("pow")
+
+
+def clip(x: Any, min: Any = None, max: Any = None) -> Any:
+    """Elementwise ``minimum(maximum(x, min), max)``; a bound of None is none."""
+    _kernel_only("clip")
+
+
 def sum(x: Any, axis: int, keepdims: bool = False) -> Any:
-    """Sum along an axis, accumulated in f32 and rounded once into the tile's dtype. Also ``x.sum(axis=...)``."""
+    """Sum along an axis: of floats accumulated in f32 and rounded once into the tile's dtype, of integers in 32 bits
+    (it wraps), of masks the i32 count. Also ``x.sum(axis=...)``.
+    """
     _kernel_only("sum")
+
+
+def mean(x: Any, axis: int, keepdims: bool = False) -> Any:
+    """Sum along an axis over the number of elements, in f32 and rounded once. Also ``x.mean(axis=...)``."""
+    _kernel_only("mean")
 
 
 def max(x: Any, axis: int, keepdims: bool = False) -> Any:
@@ -188,8 +326,32 @@ def min(x: Any, axis: int, keepdims: bool = False) -> Any:
     _kernel_only("min")
 
 
+def argmax(x: Any, axis: int, keepdims: bool = False) -> Any:
+    """Position (i32) of the largest element along an axis, the first of equal ones; the first NaN if any is NaN. Also
+    ``x.argmax(axis=...)``.
+    """
+    _kernel_only("argmax")
+
+
+def argmin(x: Any, axis: int, keepdims: bool = False) -> Any:
+    """Position (i32) of the smallest element along an axis, the first of equal ones; the first NaN if any is NaN. Also
+    ``x.argmin(axis=...)``.
+    """
+    _kernel_only("argmin")
+
+
+def any(x: Any, axis: int, keepdims: bool = False) -> Any:
+    """The mask of whether some element along an axis is not 0. Also ``x.any(axis=...)``."""
+    _kernel_only("any")
+
+
+def all(x: Any, axis: int, keepdims: bool = False) -> Any:
+    """The mask of whether no element along an axis is 0. Also ``x.all(axis=...)``."""
+    _kernel_only("all")
+
+
 def where(mask: Any, a: Any, b: Any) -> Any:
-    """``a`` where the mask is true, else ``b``; masks come from comparisons, ``& | ~`` combine them."""
+    """``a`` where the mask is true, else ``b``; masks come from comparisons, ``& | ^ ~`` combine them."""
     _kernel_only("where")
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import ast
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, NoReturn
 
-from tidegate.errors import BadCall, BadLoop, WindowMismatch
+from tidegate.errors import BadCall, WindowMismatch
 from tidegate.ir import hir
 from tidegate.ir.dtypes import I32
-from tidegate.ir.expr import Expr, Int, Sym, add, binary, both, either, least, mul, negated
+from tidegate.ir.expr import Expr, Int, Sym, add, binary, difference, least, mul, negated
 from tidegate.lang import surface
-from tidegate.lang.elementwise import Elementwise
+from tidegate.lang.elementwise import Elementwise, describe
 from tidegate.lang.scope import Integer, TileIndex
 from tidegate.lang.source import evaluate, whole
 
@@ -24,7 +24,7 @@ ARITHMETIC: dict[type[ast.operator], str] = {
 }
 """Operators on integers."""
 
-EXTREMES = {surface.minimum: "min", surface.maximum: "max"}
+EXTREMES: dict[Any, str] = {surface.minimum: "min", surface.maximum: "max"}
 
 COMPARISONS: dict[type[ast.cmpop], str] = {
     ast.Lt: "<",
@@ -35,11 +35,14 @@ COMPARISONS: dict[type[ast.cmpop], str] = {
     ast.NotEq: "!=",
 }
 
+EDGES = (surface.begin, surface.end)
+
 SAME_DIMENSION = "index each axis with the tg.tiles index of the same dimension"
 
 
 class Windows(Elementwise):
-    """Parses windows such as a[m, k], a[h // G, m, :]; :class:`Expressions` builds on it."""
+    """Parses windows such as a[m, k], a[h // G, m, :], a[rows, tg.begin(k) - 1 : tg.end(k) + 1]; :class:`Expressions`
+    builds on it."""
 
     def parse(self, node: ast.expr, name: str = "") -> Any:
         """A tile, tensor, index or compile-time value."""
@@ -78,19 +81,23 @@ class Windows(Elementwise):
             )
         element = tensor.dtype == I32 and not tensor.output and all(map(self.is_integer, items))
         axes = [self.axis(tensor, number, item, element) for number, item in enumerate(items)]
+        gathered = [item for item, axis in zip(items, axes, strict=True) if axis.rows is not None]
+        if len(gathered) > 1:
+            self.bad_axis(gathered[1], "a window with two gathered axes", "gather along one axis per window")
         return tensor, hir.Window(tensor.name, tuple(axes))
 
     def axis(self, tensor: hir.Tensor, number: int, item: ast.expr, element: bool) -> hir.Axis:
+        """One axis of a window. ``element``: all axes have a position, so that the window is one integer."""
         extent = tensor.shape[number]
-        if isinstance(item, ast.Slice) and not (item.lower or item.upper or item.step):
-            if not isinstance(extent, Int):
-                self.bad_axis(
-                    item, f"':' takes the whole axis {number} of {tensor.name}, whose size {extent} is not fixed"
-                )
-            return hir.Axis(None, extent.value, extent)
+        if isinstance(item, ast.Slice):
+            return self.slice(tensor, number, item)
         if self.is_integer(item):
             return self.single(tensor, number, item, self.integer(item), element)
+        if not isinstance(item, ast.Name) and self.of_tiles(item):
+            return self.gathered(tensor, number, item, self.parse(item))
         index = self.parse(item) if isinstance(item, ast.Name) else None
+        if isinstance(index, hir.Value):
+            return self.gathered(tensor, number, item, index)
         if not isinstance(index, TileIndex):
             what = f"axis {number} of {tensor.name} is indexed by {ast.unparse(item)!r}, no tile index"
             self.bad_axis(item, what, self.advice_on(item))
@@ -101,9 +108,35 @@ class Windows(Elementwise):
             )
         return hir.Axis(index.name, index.size, extent)
 
+    # -------------------------------------------------------------------------------------- gathered rows
+
+    def of_tiles(self, item: ast.expr) -> bool:
+        """Does the expression compute with tiles?"""
+        for part in ast.walk(item):
+            if isinstance(part, ast.Name) and isinstance(self.scope.bindings.get(part.id), hir.Value):
+                return True
+            if isinstance(part, ast.Call) and self.function(part) not in (None, surface.begin, surface.end):
+                return True
+        return False
+
+    def gathered(self, tensor: hir.Tensor, number: int, item: ast.expr, rows: Any) -> hir.Axis:
+        """An axis of which a tile of positions says what to take."""
+        advice = "index with an i32 tile of one axis, e.g. rows = tg.load(index[m])"
+        if not isinstance(rows, hir.Value):
+            self.bad_axis(item, f"axis {number} of {tensor.name} is indexed by {describe(rows)}", advice)
+        if rows.dtype != I32 or len(rows.shape) != 1:
+            what = f"axis {number} of {tensor.name} is indexed by {describe(rows)}, {rows.dtype} {rows.shape}"
+            self.bad_axis(item, what, advice)
+        if number == len(tensor.shape) - 1:
+            what = f"the last axis of {tensor.name} is gathered, but accesses run along it"
+            self.bad_axis(item, what, "gather along another axis")
+        return hir.Axis(None, rows.shape[0], tensor.shape[number], rows=rows)
+
+    # -------------------------------------------------------------------------------------- integers
+
     def is_integer(self, node: ast.expr, tiles: bool = False) -> bool:
         """Is this a whole number that all threads share: numbers, tg.range indices, scalars, elements of integers, and
-        + - * // % of them? ``tiles``: the number of a tile index counts."""
+        + - * // % of them, tg.begin and tg.end? ``tiles``: the number of a tile index counts."""
         match node:
             case ast.Name() if self.scope.dynamic(node.id):
                 bound = self.scope.bindings[node.id]
@@ -117,7 +150,7 @@ class Windows(Elementwise):
                 if function in EXTREMES:
                     some = len(node.args) == 2 and not all(map(self.static, node.args))
                     return some and all(self.is_integer(a, tiles) for a in node.args)
-                return function is surface.end or (function is surface.load and self.is_element(node))
+                return function in EDGES or (function is surface.load and self.is_element(node))
         if isinstance(node, ast.Slice) or not self.static(node):
             return False
         return whole(evaluate(self.source, node, self.scope.constants())) is not None
@@ -152,8 +185,11 @@ class Windows(Elementwise):
                 function = self.function(node)
                 if function in EXTREMES:
                     return binary(EXTREMES[function], *map(self.integer, node.args))
-                found = self.end(node) if function is surface.end else self.parse(node)
-                return found.expr if isinstance(found, Integer) else found
+                if function in EDGES:
+                    return self.edge(node)
+                found = self.parse(node)
+                assert isinstance(found, Integer)
+                return found.expr
         value = whole(evaluate(self.source, node, self.scope.constants()))
         assert value is not None  # callers asked is_integer
         if not -(2**31) <= value < 2**31:
@@ -162,17 +198,13 @@ class Windows(Elementwise):
             )
         return Int(value)
 
-    def end(self, node: ast.expr) -> Expr:
-        """The position that tg.end(m) names."""
-        index = None
-        if isinstance(node, ast.Call) and self.function(node) is surface.end:
-            (item,) = self.arguments(node, ("index",))
-            index = self.parse(item)
+    def edge(self, node: ast.Call) -> Expr:
+        """The position that tg.begin(m) or tg.end(m) names."""
+        (item,) = self.arguments(node, ("index",))
+        index = self.parse(item)
         if not isinstance(index, TileIndex) or index.integer:
-            raise BadLoop(
-                self.span(node), what=ast.unparse(node), advice="give the end of an enclosing tile: tg.end(m)"
-            )
-        return mul(add(Sym(index.name), 1), index.size)
+            raise BadCall(self.span(item), what=repr(ast.unparse(node)), advice="give the index of a tg.tiles axis")
+        return mul(add(Sym(index.name), int(self.function(node) is surface.end)), index.size)
 
     def is_condition(self, node: ast.expr) -> bool:
         """Is this a comparison of integers, or and, or, not of such?"""
@@ -193,15 +225,18 @@ class Windows(Elementwise):
         match node:
             case ast.BoolOp():
                 some = [self.condition(v) for v in node.values]
-                return reduce(both if isinstance(node.op, ast.And) else either, some)
+                return reduce(partial(binary, "&&" if isinstance(node.op, ast.And) else "||"), some)
             case ast.UnaryOp():
                 return negated(self.condition(node.operand))
         assert isinstance(node, ast.Compare)  # callers asked is_condition
         values = [self.integer(n) for n in (node.left, *node.comparators)]
-        return reduce(both, [compared(op, a, b) for op, a, b in zip(node.ops, values, values[1:], strict=False)])
+        tests = [compared(op, a, b) for op, a, b in zip(node.ops, values, values[1:], strict=False)]
+        return reduce(partial(binary, "&&"), tests)
+
+    # -------------------------------------------------------------------------------------- positions
 
     def single(self, tensor: hir.Tensor, number: int, item: ast.expr, at: Expr, element: bool) -> hir.Axis:
-        """One position of an axis, which the tile then does not have. ``element``: so it is on all axes."""
+        """One position of an axis, which the tile then does not have."""
         extent = tensor.shape[number]
         if number == len(tensor.shape) - 1 and not element:
             what = f"the last axis of {tensor.name} is indexed by an integer, but accesses run along it"
@@ -211,12 +246,53 @@ class Windows(Elementwise):
             self.bad_axis(item, what, "positions count from 0")
         return hir.Axis(None, 1, extent, at)
 
+    def slice(self, tensor: hir.Tensor, number: int, item: ast.Slice) -> hir.Axis:
+        """':', or a run of a fixed number of positions."""
+        extent = tensor.shape[number]
+        fixed = isinstance(extent, Int)
+        if item.step is not None:
+            self.bad_axis(item, f"the slice {ast.unparse(item)!r} has a step", "take neighbours: a[i : i + 8]")
+        if item.upper is None and not fixed:
+            what = f"'{ast.unparse(item)}' takes the whole axis {number}"
+            if item.lower is not None:
+                what = f"'{ast.unparse(item)}' takes the rest of axis {number}"
+            self.bad_axis(item, f"{what} of {tensor.name}, whose size {extent} is not fixed", self.advice_on_end(item))
+        if item.lower is None and item.upper is None:
+            assert isinstance(extent, Int)
+            return hir.Axis(None, extent.value, extent)
+        start = Int(0) if item.lower is None else self.position(item.lower)
+        stop = extent if item.upper is None else self.position(item.upper)
+        size = difference(stop, start)
+        if size is None or not 0 < size < 2**31:
+            what = f"the slice {ast.unparse(item)!r} has "
+            what += "no fixed number of elements" if size is None else f"{size} elements"
+            self.bad_axis(
+                item, what, "begin and end differ by a positive number, as in tg.begin(m) - 1 : tg.end(m) + 1"
+            )
+        if isinstance(start, Int) and isinstance(extent, Int) and start.value >= extent.value:
+            what = f"axis {number} of {tensor.name} has size {extent}, the slice begins at {start}"
+            self.bad_axis(item, what, "positions count from 0")
+        return hir.Axis(None, size, extent, start=start)
+
+    def position(self, item: ast.expr) -> Expr:
+        """Where a slice begins or ends."""
+        if not self.is_integer(item):
+            what = f"{ast.unparse(item)!r} is no position"
+            self.bad_axis(item, what, "compute with tg.begin(m), tg.end(m), integers and numbers")
+        found = self.integer(item)
+        if isinstance(found, Int) and found.value < 0:
+            self.bad_axis(item, f"the position {found}", "positions count from 0")
+        return found
+
+    def advice_on_end(self, item: ast.Slice) -> str:
+        return SAME_DIMENSION if item.lower is None else "say where it ends: a[i : i + 8]"
+
     def advice_on(self, item: ast.expr) -> str:
         """What to write instead of an index that is none."""
         used = [n.id for n in ast.walk(item) if isinstance(n, ast.Name)]
         found = [b for name in used if isinstance(b := self.scope.bindings.get(name), TileIndex)]
         if any(not index.integer for index in found):
-            return "tile indices stand alone; an index of tg.range may be computed with"
+            return "tile indices stand alone; tg.begin(m) and tg.end(m) may be computed with: a[tg.begin(m) - 1 : ...]"
         if found:
             return "integers take + - * // %, with numbers and with one another"
         return SAME_DIMENSION

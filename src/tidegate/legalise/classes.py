@@ -13,28 +13,67 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
+from typing import NamedTuple
 
 from tidegate.ir import hir
 from tidegate.ir.layout import Coord, Layout
+from tidegate.ir.registers import renamed
 from tidegate.legalise.layouts import blocked, mma_accumulator, run_length
 
 REGISTER_BLOCK_BYTES = 16
 """Widest access of one thread."""
 
-Views = Mapping[int, tuple[int, bool]]
-"""Values that are a staged tile or a transpose of one: id -> (id of the load's result, transposed)."""
 
-Derive = Callable[[Layout], Layout]
+class View(NamedTuple):
+    """A part of a staged tile from ``origin`` on (in coordinates of the tile as it lies there), or its transpose.
+    ``base``: id of the load's result."""
+
+    base: int
+    transposed: bool
+    origin: Coord
 
 
-def staged_views(body: hir.Body, staged: set[int]) -> dict[int, tuple[int, bool]]:
+Views = Mapping[int, View]
+"""Values that are a staged tile, or a view of one."""
+
+Derive = Callable[[Layout], Layout | None]
+
+
+def staged_views(body: hir.Body, staged: set[int]) -> dict[int, View]:
     """The views of staged tiles."""
-    views: dict[int, tuple[int, bool]] = {v: (v, False) for v in staged}
+    views: dict[int, View] = {}
     for node in hir.walk(body):
-        if isinstance(node, hir.Transpose) and node.source.id in views:
-            base, flipped = views[node.source.id]
-            views[node.result.id] = (base, not flipped)
+        if isinstance(node, hir.Load) and node.result.id in staged:
+            views[node.result.id] = View(node.result.id, False, (0,) * len(node.result.shape))
+        elif isinstance(node, hir.Transpose) and node.source.id in views:
+            views[node.result.id] = views[node.source.id]._replace(transposed=not views[node.source.id].transposed)
+        elif isinstance(node, hir.Part) and node.source.id in views:
+            base, transposed, origin = views[node.source.id]
+            step = node.origin[::-1] if transposed else node.origin
+            views[node.result.id] = View(base, transposed, tuple(o + s for o, s in zip(origin, step, strict=True)))
     return views
+
+
+def sliced(layout: Layout, origin: Coord, shape: Coord) -> Layout | None:
+    """How the threads that hold a tile in ``layout`` hold a part of it without moving anything; None: they do not."""
+    base = tuple(min(whole, part & -part) for whole, part in zip(layout.base, shape, strict=True))
+
+    def kept(basis: Coord) -> Coord:
+        return tuple(step if step < most else 0 for step, most in zip(basis, base, strict=True))
+
+    found = Layout(
+        shape,
+        tuple(kept(b) for b in layout.reg if any(kept(b))),
+        tuple(map(kept, layout.lane)),
+        tuple(map(kept, layout.warp)),
+        tuple(part // b for part, b in zip(shape, base, strict=True)),
+        layout.replicated,
+    )
+    try:
+        renamed(found, layout, tuple(range(layout.rank)), origin)
+    except ValueError:
+        return None
+    return found
 
 
 def restricted(layout: Layout, axes: Coord, shape: Coord) -> Layout:
@@ -118,7 +157,8 @@ def _same(layout: Layout) -> Layout:
 
 
 def choose(program: hir.Program, views: Views, reach: Mapping[str, int]) -> dict[int, Layout]:
-    """Layout of every register value (by id). ``reach``: bytes that one access to each tensor may move."""
+    """Layout of every register value (by id). ``reach``: bytes that one access to each tensor may move (windows that
+    begin beside such pieces are accessed in narrower ones, in the same layout)."""
     graph = Relations()
     for node in hir.walk(program.body):
         _relate(graph, node, views, reach)
@@ -151,8 +191,8 @@ def _spread(graph: Relations, layouts: dict[int, Layout], start: int, layout: La
     while queue:
         value = queue.popleft()
         for other, derive in graph.follow.get(value, ()):
-            if other not in layouts:
-                layouts[other] = derive(layouts[value])
+            if other not in layouts and (found := derive(layouts[value])) is not None:
+                layouts[other] = found
                 queue.append(other)
 
 
@@ -177,6 +217,13 @@ def _relate(graph: Relations, node: hir.Node, views: Views, reach: Mapping[str, 
     if isinstance(node, hir.LoadScalar):
         return
     graph.add(*hir.operands(node))
+    if isinstance(node, (hir.Load, hir.AtomicAdd)) and node.window.rows is not None:
+        axes, narrow = (node.window.tile_axis,), node.window.rows.shape
+        tile = node.result if isinstance(node, hir.Load) else node.value
+        if tile.id not in views:
+            graph.derived(tile, node.window.rows, lambda layout: restricted(layout, axes, narrow))
+    if isinstance(node, hir.AtomicAdd):
+        return
     if isinstance(node, hir.Store):
         if node.value.id not in views:
             graph.run(node.value, len(node.value.shape) - 1, reach[node.window.tensor] // node.value.dtype.size)
@@ -189,6 +236,9 @@ def _relate(graph: Relations, node: hir.Node, views: Views, reach: Mapping[str, 
                     graph.equal(node.result, arg)
         case hir.Cast() if node.source.id not in views:
             graph.equal(node.result, node.source)
+        case hir.Part() if node.source.id not in views:
+            origin, shape = node.origin, node.result.shape
+            graph.derived(node.source, node.result, lambda layout: sliced(layout, origin, shape))
         case hir.Transpose() if node.source.id not in views:
             graph.equal(node.result, node.source, flip=True)
         case hir.Dot():
@@ -221,7 +271,7 @@ def _wish_reads(graph: Relations, node: hir.Node, views: Views) -> None:
         return
     for reader, value in readers:
         if value.id in views:
-            axis = 0 if views[value.id][1] and len(value.shape) == 2 else len(value.shape) - 1
+            axis = 0 if views[value.id].transposed and len(value.shape) == 2 else len(value.shape) - 1
             graph.run(reader, axis, REGISTER_BLOCK_BYTES // value.dtype.size)
 
 

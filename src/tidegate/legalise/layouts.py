@@ -18,6 +18,7 @@ from tidegate.ir.layout import (
     byte_offsets,
     coordinates,
 )
+from tidegate.ir.products import fragment_lanes, word_steps
 
 LANE_BITS = 5
 
@@ -81,7 +82,7 @@ def run_length(shape: Coord, axis: int, warps: int, limit: int) -> int:
     return min(1 << log2(max(limit, 1)), extent, 1 << log2(share))
 
 
-# ------------------------------------------------------------------------------------------ mma.m16n8k16
+# ------------------------------------------------------------------------------------------ mma.sync
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ def _warp_bits(tiling: MmaTiling, along_m: list[Coord], along_n: list[Coord]) ->
 
 @lru_cache(maxsize=64)
 def mma_accumulator(rows: int, columns: int, warps: int, rows_only: bool = False) -> Layout:
-    """C and D of m16n8k16 (PTX ISA, "Matrix Fragments for mma.m16n8k16"), tiled over warps and registers.
+    """C and D of every product (PTX ISA, "Matrix Fragments for mma.m16n8k16"), tiled over warps and registers.
 
     Warps alternate every 16 columns where possible, since one ldmatrix.x4 serves 16 columns of B.
     """
@@ -133,25 +134,24 @@ def mma_accumulator(rows: int, columns: int, warps: int, rows_only: bool = False
 
 
 @lru_cache(maxsize=64)
-def mma_operand_a(acc: Layout) -> Layout:
-    """A for one k step of 16, [M, 16]: held by every warp that needs it for an accumulator in layout ``acc``."""
-    inner: list[Coord] = [(0, 1), (8, 0), (0, 8)]
+def mma_operand_a(acc: Layout, per_word: int = 2) -> Layout:
+    """A for one k step, [M, 8 * per_word], of elements of which ``per_word`` share a register: held by every warp that
+    needs it for an accumulator in layout ``acc``."""
+    inner = [*word_steps(1, per_word), (8, 0), (0, 4 * per_word)]
     outer: list[Coord] = [(b[0], 0) for b in acc.reg if b[0] >= 16]
-    lane: list[Coord] = [(0, 2), (0, 4), (1, 0), (2, 0), (4, 0)]
-    warp = [(b[0], 0) for b in acc.warp]
-    shape = (acc.shape[0], 16)
-    return Layout(shape, tuple(inner + outer), tuple(lane), tuple(warp), (acc.rep[0], 1), replicated=True)
+    warp = tuple((b[0], 0) for b in acc.warp)
+    lane = fragment_lanes(1, per_word)
+    return Layout((acc.shape[0], 8 * per_word), (*inner, *outer), lane, warp, (acc.rep[0], 1), replicated=True)
 
 
 @lru_cache(maxsize=64)
-def mma_operand_b(acc: Layout) -> Layout:
-    """B for one k step of 16, [16, N]."""
-    inner: list[Coord] = [(1, 0), (8, 0)]
+def mma_operand_b(acc: Layout, per_word: int = 2) -> Layout:
+    """B for one k step, [8 * per_word, N]."""
+    inner = [*word_steps(0, per_word), (4 * per_word, 0)]
     outer: list[Coord] = [(0, b[1]) for b in acc.reg if b[1] >= 8]
-    lane: list[Coord] = [(2, 0), (4, 0), (0, 1), (0, 2), (0, 4)]
-    warp = [(0, b[1]) for b in acc.warp]
-    shape = (16, acc.shape[1])
-    return Layout(shape, tuple(inner + outer), tuple(lane), tuple(warp), (1, acc.rep[1]), replicated=True)
+    warp = tuple((0, b[1]) for b in acc.warp)
+    lane = fragment_lanes(0, per_word)
+    return Layout((8 * per_word, acc.shape[1]), (*inner, *outer), lane, warp, (1, acc.rep[1]), replicated=True)
 
 
 # ------------------------------------------------------------------------------------------ shared memory

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from math import gcd
 
-from tidegate.errors import BadSchedule, CopyAlignment, NoInstruction, OverlappingWrites, Span
+from tidegate.errors import BadSchedule, CopyAlignment, OverlappingWrites, Span
 from tidegate.ir import hir, legal, tir
 from tidegate.ir.dtypes import F32, I32
-from tidegate.ir.expr import Sym, cdiv, mul, negated
+from tidegate.ir.expr import Int, cdiv, negated
 from tidegate.ir.layout import Coord, Layout
+from tidegate.ir.products import Product
 from tidegate.ir.registers import renamed
 from tidegate.legalise.build import Builder, coalesce
 from tidegate.legalise.classes import (
@@ -20,6 +22,7 @@ from tidegate.legalise.classes import (
     staged_views,
     store_view_layout,
 )
+from tidegate.legalise.gathers import Gathering, Indices, owner
 from tidegate.legalise.layouts import (
     SharedAccess,
     blocked,
@@ -31,9 +34,6 @@ from tidegate.legalise.schedule import check_dot, check_sizes, mechanism
 from tidegate.legalise.tensors import WIDEST, Tensors
 from tidegate.target.target import Target
 
-K_STEP = 16
-"""k extent of one product instruction."""
-
 
 def legalise(program: hir.Program, target: Target, pointer_align: int = WIDEST) -> legal.LegalProgram:
     """The legal program. ``pointer_align``: bytes known to divide every array's address.
@@ -44,24 +44,41 @@ def legalise(program: hir.Program, target: Target, pointer_align: int = WIDEST) 
 
 
 @dataclass(frozen=True)
-class _Staged:
-    """Where a loaded tile lies: its ring."""
+class _Place:
+    """Where a tile lies in shared memory: in a ring from ``origin`` on, or its transpose does."""
 
     ring: str
+    transposed: bool
+    origin: Coord
+
+
+@dataclass(frozen=True)
+class Operand:
+    """One side of a product: its tile, the axis along k, and the layout of its fragments of one k step."""
+
+    value: hir.Value
+    depth: int
+    layout: Layout
+    hint: str
+
+    def origin(self, k: int) -> tuple[int, int]:
+        return (k, 0) if self.depth == 0 else (0, k)
 
 
 @dataclass
-class _Legaliser:
+class _Legaliser(Gathering):
     """One legalisation: where every tile lives so far, and the steps built."""
 
     program: hir.Program
     target: Target
     pointer_align: int
     build: Builder = field(init=False)
-    staged: dict[int, _Staged] = field(default_factory=dict)
+    staged: dict[int, str] = field(default_factory=dict)
     registers: dict[int, str] = field(default_factory=dict)
     converted: dict[tuple[int, Layout], str] = field(default_factory=dict)
+    scratched: dict[int, _Place] = field(default_factory=dict)
     stored: dict[str, tuple[Layout, Coord, Span]] = field(default_factory=dict)
+    products: dict[int, Product] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         program = self.program
@@ -76,15 +93,14 @@ class _Legaliser:
         program = self.program
         for node in hir.walk(program.body):
             if isinstance(node, hir.Dot):
-                check_dot(node)
-        mechanisms = {
-            n.result.id: mechanism(program, n, self.align) for n in hir.walk(program.body) if isinstance(n, hir.Load)
-        }
-        self.mechanisms = mechanisms
-        in_shared = {value for value, how in mechanisms.items() if how != "registers"}
+                self.products[node.result.id] = check_dot(node, self.target)
+        self.indices = Indices(program)
+        self.mechanisms = {n.result.id: self.mechanism(n) for n in hir.walk(program.body) if isinstance(n, hir.Load)}
+        in_shared = {value for value, how in self.mechanisms.items() if how != "registers"}
         self.views = staged_views(program.body, in_shared)
         self.layouts = choose(program, self.views, self.align)
         self.shared_registers = coalesce(program.body, self.layouts)
+        self.indices.want(self.gather_place)
         self.block(program.body, None)
         check_sizes(program, self.target, self.build)
         return legal.LegalProgram(
@@ -110,56 +126,76 @@ class _Legaliser:
 
     def block(self, body: hir.Body, loop: str | None) -> None:
         for node in body:
-            match node:
-                case hir.Loop():
-                    self.loop(node)
-                case hir.Branch():
-                    self.branch(node, loop)
-                case hir.LoadScalar():
-                    self.element(node)
-                case hir.Load():
-                    self.load(node, loop)
-                case hir.Store():
-                    self.store(node)
-                case hir.Fill():
-                    out = self.result(node.result)
-                    self.build.step(f"fill_{out}", tir.Fill(out, node.number), node.span)
-                case hir.Splat():
-                    out = self.result(node.result)
-                    self.build.step(f"splat_{out}", tir.Splat(out, node.value), node.span)
-                case hir.Positions():
-                    out = self.result(node.result)
-                    origin = mul(Sym(node.index), node.result.shape[0])
-                    self.build.step(f"positions_{out}", tir.Positions(out, origin), node.span)
-                case hir.Map():
-                    self.map(node)
-                case hir.Cast():
-                    source = self.operand(node.source, self.layouts[node.result.id], node.span)
-                    out = self.result(node.result)
-                    self.build.step(f"cast_{out}", tir.Cast(out, source), node.span)
-                case hir.Transpose():
-                    if node.result.id not in self.views:
-                        self.transpose(node)
-                case hir.Reduce():
-                    self.reduce(node)
-                case hir.Spread():
-                    self.spread(node)
-                case hir.Dot():
-                    self.dot(node)
+            if isinstance(node, hir.Loop):
+                self.loop(node)
+                continue
+            if isinstance(node, hir.Branch):
+                self.branch(node, loop)
+                continue
+            made = hir.result(node)
+            if made is None or made.id not in self.indices.idle:
+                self.op(node, loop)
+            if made is not None:
+                self.wanted_copies(node, made)
+
+    def op(self, node: hir.Op, loop: str | None) -> None:
+        match node:
+            case hir.Load() if self.mechanisms[node.result.id] == "registers":
+                out = self.result(node.result)
+                self.compute(node, out, [], self.rows(node, self.build.register_layout(out), None, None))
+            case hir.Load():
+                self.stage(node, loop)
+            case hir.LoadScalar():
+                self.element(node)
+            case hir.Store():
+                self.store(node)
+            case hir.AtomicAdd():
+                self.atomic_add(node)
+            case hir.Fill() | hir.Splat() | hir.Positions() | hir.Map() | hir.Cast():
+                layout = self.layouts[node.result.id]
+                args = [self.operand(v, layout, node.span) for v in hir.operands(node)]
+                self.compute(node, self.result(node.result), args)
+            case hir.Transpose():
+                if node.result.id not in self.views:
+                    self.transpose(node)
+            case hir.Part():
+                if node.result.id not in self.views:
+                    self.part(node)
+            case hir.Reduce():
+                self.reduce(node)
+            case hir.Spread():
+                self.spread(node)
+            case hir.Dot():
+                self.dot(node)
 
     def loop(self, node: hir.Loop) -> None:
         for c in node.carried:
             initial = self.operand(c.initial, self.layouts[c.inside.id], node.span)
             self.move(self.result(c.inside), initial, node.span)
+            self.registers[c.after.id] = self.registers[c.inside.id]
+        if node.trips == Int(0):  # what never runs has no steps, rings or syncs
+            return
+        self.place_operands(node)
+        self.place_rows(node)
         outer, self.build.steps = self.build.steps, []
-        kept = dict(self.converted)
+        kept = dict(self.converted), dict(self.scratched)
         self.block(node.body, node.id)
         self.yields(node)
-        self.converted = kept
+        self.converted, self.scratched = kept
         body, self.build.steps = self.build.steps, outer
         self.build.steps.append(legal.Loop(node.id, node.index, node.trips, tuple(body), node.span))
-        for c in node.carried:
-            self.registers[c.after.id] = self.registers[c.inside.id]
+
+    def place_operands(self, loop: hir.Loop) -> None:
+        """Operands of products in a loop that are made before it go to shared memory once, in front of the loop."""
+        changing = {c.inside.id for c in loop.carried}
+        for node in hir.walk(loop.body):
+            if not isinstance(node, hir.Dot):
+                continue
+            for side in self.sides(node, self.accumulator_of(node)):
+                value = side.value
+                outside = value.id in self.registers and value.id not in changing and value.id not in self.views
+                if outside and (side.depth == 0 or not self.held_fragments(side, node.a.shape[1])):
+                    self.scratch(value, node.span)
 
     def yields(self, node: hir.Loop) -> None:
         """Moves yielded values into the carried registers."""
@@ -175,10 +211,10 @@ class _Legaliser:
         )
         for name, condition, body, merged in sides:
             outer, self.build.steps = self.build.steps, []
-            kept = dict(self.converted)
+            kept = dict(self.converted), dict(self.scratched)
             self.block(body, loop)
             self.assign(merged, node.span)
-            self.converted = kept
+            self.converted, self.scratched = kept
             steps, self.build.steps = self.build.steps, outer
             if steps:
                 self.build.steps.append(legal.If(name, condition, tuple(steps), node.span))
@@ -225,24 +261,23 @@ class _Legaliser:
         """A register that holds the value in ``layout``, read or converted when it must be."""
         if value.id in self.views:
             return self.read_staged(value, layout, span)
+        key = (value.id, layout)
+        if key in self.converted:
+            return tir.Name(self.converted[key])
         register = self.registers[value.id]
         if self.build.register_layout(register) == layout:
             return tir.Name(register)
-        key = (value.id, layout)
-        if key not in self.converted:
-            ring = self.to_scratch(value, register, span)
-            self.converted[key] = self.read_ring(ring, value, False, layout, span)
+        self.converted[key] = self.read(self.scratch(value, span), value, layout, span)
         return tir.Name(self.converted[key])
 
-    def to_scratch(self, value: hir.Value, register: str, span: Span) -> str:
+    def scratch(self, value: hir.Value, span: Span) -> _Place:
+        """Where a register tile lies in shared memory; it is written there when first asked for."""
+        if value.id not in self.scratched:
+            self.scratched[value.id] = self.to_scratch(value, self.registers[value.id], span)
+        return self.scratched[value.id]
+
+    def to_scratch(self, value: hir.Value, register: str, span: Span) -> _Place:
         """Writes a register tile to a scratch ring of one slot."""
-        if not value.dtype.floating:
-            raise NoInstruction(
-                span,
-                what=f"{value.name} ({value.dtype}) is needed by other threads than hold it, and shared memory holds "
-                "no integers or masks yet",
-                advice="compute it again where it is used, or cast it to f32 first",
-            )
         register = self.owned(tir.Name(register), value, span)
         layout = self.build.register_layout(register)
         ring = self.build.ring(f"{value.name}_s", value.dtype, value.shape, 1, None, False, span)
@@ -250,56 +285,66 @@ class _Legaliser:
         self.build.touch(ring, SharedAccess(layout, False, bytes_))
         slot = tir.Slot(tir.Name(ring), None, (0,) * len(value.shape))
         self.build.step(f"st_{ring}", tir.StShared(slot, tir.Name(register), bytes_), span)
-        return ring
+        return _Place(ring, False, slot.origin)
 
     def read_staged(self, value: hir.Value, layout: Layout, span: Span) -> tir.Name:
-        base, transposed = self.views[value.id]
         key = (value.id, layout)
         if key not in self.converted:
-            self.converted[key] = self.read_ring(self.staged[base].ring, value, transposed, layout, span)
+            self.converted[key] = self.read(self.staged_place(value), value, layout, span)
         return tir.Name(self.converted[key])
 
-    def read_ring(self, ring: str, value: hir.Value, transposed: bool, layout: Layout, span: Span) -> tir.Name:
-        """ld.shared of a whole slot into a new register tile."""
-        rank = len(value.shape)
-        axis = 0 if transposed else rank - 1
-        bytes_ = min(contiguous_run(layout, axis) * value.dtype.size, WIDEST)
-        self.build.touch(ring, SharedAccess(layout, transposed, bytes_))
-        register = self.build.register(f"{value.name}_r", value.dtype, layout)
-        slot = tir.Slot(tir.Name(ring), None, (0,) * rank, transposed)
+    def staged_place(self, value: hir.Value) -> _Place:
+        base, transposed, origin = self.views[value.id]
+        return _Place(self.staged[base], transposed, origin)
+
+    def read(
+        self, place: _Place, value: hir.Value, layout: Layout, span: Span, suffix: str = "r", hint: str = "tile"
+    ) -> tir.Name:
+        """ld.shared into a new register tile."""
+        axis = 0 if place.transposed else layout.rank - 1
+        bytes_ = gcd(contiguous_run(layout, axis) * value.dtype.size, self.whole_pieces(place))
+        self.build.touch(place.ring, SharedAccess(layout, place.transposed, bytes_))
+        register = self.build.register(f"{value.name}_{suffix}", value.dtype, layout, hint)
+        slot = tir.Slot(tir.Name(place.ring), None, place.origin, place.transposed)
         self.build.step(f"ld_{register}", tir.LdShared(register, slot, bytes_), span)
         return register
 
+    def whole_pieces(self, place: _Place) -> int:
+        """Bytes, at most 16, that divide the address of every row of a part of a ring."""
+        ring = self.build.rings[place.ring]
+        pitch = ring.shape[-1] if len(ring.shape) > 1 else 0
+        return gcd(WIDEST, place.origin[-1] * ring.dtype.size, pitch * ring.dtype.size)
+
     # -------------------------------------------------------------------------------------- memory ops
 
-    def load(self, node: hir.Load, loop: str | None) -> None:
-        how = self.mechanisms[node.result.id]
-        window = self.tensors.window(node.window)
-        align, size = self.align[node.window.tensor], node.result.dtype.size
-        shape = node.result.shape
-        if how == "registers":
-            out = self.result(node.result)
-            run = contiguous_run(self.build.register_layout(out), len(shape) - 1)
-            self.build.step(f"ldg_{out}", tir.LdGlobal(out, window, min(run * size, align)), node.span)
-            return
-        stages = node.stages
-        if stages > 1 and not loop:
+    def mechanism(self, node: hir.Load) -> str:
+        how = mechanism(self.program, node, self.tensors.reach(node.window))
+        if node.result.id not in self.indices.idle:
+            return how
+        if how != "registers":
             raise BadSchedule(
                 node.span,
-                what=f"stages={stages} outside a tg.tiles loop: the tile is filled once, and needs one slot",
+                what=f"{node.result.name} is read as the rows of a gather alone, and those are loaded to registers",
+                advice="drop by=, stages= and to=",
+            )
+        return how
+
+    def stage(self, node: hir.Load, loop: str | None) -> None:
+        """A load to shared memory."""
+        shape = node.result.shape
+        if node.stages > 1 and not loop:
+            raise BadSchedule(
+                node.span,
+                what=f"stages={node.stages} outside a tg.tiles loop: the tile is filled once, and needs one slot",
                 advice="drop stages=, or load the tile inside the loop that uses it",
             )
-        ring = self.build.ring(node.result.name, node.result.dtype, shape, stages, loop, True, node.span)
-        self.staged[node.result.id] = _Staged(ring)
+        ring = self.build.ring(node.result.name, node.result.dtype, shape, node.stages, loop, True, node.span)
+        self.staged[node.result.id] = ring
         slot = tir.Slot(tir.Name(ring), None, (0,) * len(shape))
-        wanted = dict(node.by.options).get("bytes", WIDEST) if node.by else WIDEST
-        layout = copy_layout(shape, size, self.program.warps, min(align, wanted))
-        bytes_ = min(contiguous_run(layout, len(shape) - 1) * size, align, wanted)
+        layout, bytes_ = self.copy(node)
         self.build.touch(ring, SharedAccess(layout, False, bytes_))
-        if how == "cp_async":
-            if bytes_ < 4 or (node.by and node.by.options and bytes_ < wanted):
-                layout, bytes_ = self.wider_copy(node, layout, align, wanted)
-                self.build.accesses[ring] = [SharedAccess(layout, False, bytes_)]
+        window = self.tensors.window(node.window, self.rows(node, layout, loop, ring))
+        if self.mechanisms[node.result.id] == "cp_async":
             name = self.build.layout(layout, f"copy_{ring}")
             self.build.step(f"copy_{ring}", tir.CpAsync(slot, window, name, bytes_), node.span, ring)
             return
@@ -307,19 +352,30 @@ class _Legaliser:
         self.build.step(f"ldg_{ring}", tir.LdGlobal(register, window, bytes_), node.span, ring)
         self.build.step(f"sts_{ring}", tir.StShared(slot, register, bytes_), node.span, ring)
 
-    def wider_copy(self, node: hir.Load, layout: Layout, align: int, wanted: int) -> tuple[Layout, int]:
-        """A copy of pieces of at least 4 bytes (or of the size asked for), even if that leaves threads idle."""
+    def copy(self, node: hir.Load) -> tuple[Layout, int]:
+        """How threads share a load to shared memory, and the bytes of one access."""
+        shape, size, align = node.result.shape, node.result.dtype.size, self.tensors.reach(node.window)
+        wanted = dict(node.by.options).get("bytes", WIDEST) if node.by else WIDEST
+        layout = copy_layout(shape, size, self.program.warps, min(align, wanted))
+        bytes_ = min(contiguous_run(layout, len(shape) - 1) * size, align, wanted)
+        asked = node.by is not None and bool(node.by.options)
+        if self.mechanisms[node.result.id] == "cp_async" and (bytes_ < 4 or (asked and bytes_ < wanted)):
+            return self.wider_copy(node, align, wanted if asked else 4)
+        return layout, bytes_
+
+    def wider_copy(self, node: hir.Load, align: int, need: int) -> tuple[Layout, int]:
+        """A copy of pieces of ``need`` bytes, even if that leaves threads idle."""
         size, shape = node.result.dtype.size, node.result.shape
-        need = wanted if node.by and node.by.options else 4
         tensor = self.program.tensor(node.window.tensor)
-        rows = next(map(str, tensor.shape[1:][-1:]), "its start")
         if align < need:
-            raise CopyAlignment(
-                node.span,
-                tensor=tensor.name,
-                align=f"{align} bytes",
-                why=f"its rows ({rows} elements of {size} bytes) begin at multiples of {align} bytes",
-            )
+            rows = next(map(str, tensor.shape[1:][-1:]), "its start")
+            if tensor.pitch:
+                rows = f"apart by multiples of {tensor.pitch}"
+            why = f"its rows ({rows} elements of {size} bytes) begin at multiples of {align} bytes"
+            if align < self.align[tensor.name]:
+                why = f"the window begins at {node.window.axes[-1].start} of its last axis"
+            asked = f"at least {need}" if need == 4 else str(need)
+            raise CopyAlignment(node.span, need=asked, tensor=tensor.name, align=f"{align} bytes", why=why)
         if shape[-1] * size % need:
             raise BadSchedule(
                 node.span,
@@ -330,11 +386,11 @@ class _Legaliser:
 
     def store(self, node: hir.Store) -> None:
         value, size = node.value, node.value.dtype.size
-        align = self.align[node.window.tensor]
-        if node.window.tensor in self.stored:
+        align = self.tensors.reach(node.window)
+        if node.window.tensor in self.stored and not self.program.tensor(node.window.tensor).input:
             layout = self.stored_layout(node)
         elif value.id in self.views:
-            layout = store_view_layout(value.shape, size, self.program.warps, align, self.views[value.id][1])
+            layout = store_view_layout(value.shape, size, self.program.warps, align, self.views[value.id].transposed)
         else:
             layout = self.build.register_layout(self.registers[value.id])
         window = self.tensors.window(node.window)
@@ -343,6 +399,19 @@ class _Legaliser:
         run = contiguous_run(layout, len(value.shape) - 1)
         step = tir.StGlobal(window, source, min(run * size, align, WIDEST))
         self.build.step(f"stg_{node.window.tensor}", step, node.span)
+
+    def atomic_add(self, node: hir.AtomicAdd) -> None:
+        layout = self.added_layout(node.value)
+        source = self.owned(self.operand(node.value, layout, node.span), node.value, node.span)
+        window = self.tensors.window(node.window, self.rows(node, owner(layout), None, None))
+        self.build.step(f"add_{node.window.tensor}", tir.AtomicAdd(window, source), node.span)
+
+    def added_layout(self, value: hir.Value) -> Layout:
+        """How a tile that is added to a tensor is held."""
+        if value.id not in self.views:
+            return self.layouts[value.id]
+        size = value.dtype.size
+        return store_view_layout(value.shape, size, self.program.warps, size, self.views[value.id].transposed)
 
     def stored_layout(self, node: hir.Store) -> Layout:
         """The layout of the earlier stores to the tensor: where windows meet, one thread writes each element."""
@@ -361,27 +430,32 @@ class _Legaliser:
 
     def owned(self, register: tir.Name, value: hir.Value, span: Span) -> tir.Name:
         """The tile held by the first holder of each element alone: what may be stored."""
-        layout = self.build.register_layout(register)
-        if not (layout.replicated and layout.free_mask):
+        layout = owner(self.build.register_layout(register))
+        if layout == self.build.register_layout(register):
             return register
-        owner = replace(layout, replicated=False)
-        key = (value.id, owner)
+        key = (value.id, layout)
         if key not in self.converted:
-            self.converted[key] = self.build.register(f"{value.name}_own", value.dtype, owner, "owned")
+            self.converted[key] = self.build.register(f"{value.name}_own", value.dtype, layout, "owned")
             self.move(tir.Name(self.converted[key]), register, span)
         return tir.Name(self.converted[key])
-
-    def map(self, node: hir.Map) -> None:
-        layout = self.layouts[node.result.id]
-        args = tuple(self.operand(a, layout, node.span) if isinstance(a, hir.Value) else a for a in node.args)
-        out = self.result(node.result)
-        self.build.step(f"{node.op}_{out}", tir.Map(out, tir.Name(node.op), args), node.span)
 
     def transpose(self, node: hir.Transpose) -> None:
         wanted = self.layouts[node.result.id]
         source = self.operand(node.source, wanted.transposed(), node.span)
         out = self.result(node.result)
         self.build.step(f"transpose_{out}", tir.Move(out, source), node.span)
+
+    def part(self, node: hir.Part) -> None:
+        """A part of a register tile: some of the registers, or what other threads left in shared memory."""
+        source, layout = self.registers[node.source.id], self.layouts[node.result.id]
+        try:
+            renamed(layout, self.build.register_layout(source), tuple(range(layout.rank)), node.origin)
+        except ValueError:
+            place = replace(self.scratch(node.source, node.span), origin=node.origin)
+            self.settle(node.result, self.read(place, node.result, layout, node.span), node.span)
+        else:
+            out = self.result(node.result)
+            self.build.step(f"slice_{out}", tir.Slice(out, tir.Name(source), node.origin), node.span)
 
     def spread(self, node: hir.Spread) -> None:
         wanted = restricted(self.layouts[node.result.id], node.axes, node.source.shape)
@@ -391,22 +465,23 @@ class _Legaliser:
 
     def reduce(self, node: hir.Reduce) -> None:
         """Folds within each warp; where several warps share the axis they exchange their parts through shared memory
-        and every thread folds them again. In f32, rounded once."""
+        and every thread folds them again. In f32, rounded once; integers (also masks) in 32 or 64 bits."""
         value, axis, span = node.source, node.axis, node.span
         held = self.foldable(value)
         source = self.operand(value, held, span)
-        if value.dtype != F32:
-            wide = self.build.register(f"{value.name}_wide", F32, held)
+        folded = value.dtype.computed
+        if value.dtype != folded:
+            wide = self.build.register(f"{value.name}_wide", folded, held)
             self.build.step(f"cast_{wide}", tir.Cast(wide, source), span)
             source = wide
         part = self.fold(source, node, value.name)
         layout = self.build.register_layout(part)
         if layout.shape[axis] > 1:
-            parts = hir.Value(-node.result.id, f"{node.result.name}_parts", F32, layout.shape)
-            ring = self.to_scratch(parts, part, span)
+            parts = hir.Value(-node.result.id, f"{node.result.name}_parts", folded, layout.shape)
+            place = self.to_scratch(parts, part, span)
             collected = gathered(held, layout, axis)
-            part = self.fold(self.read_ring(ring, parts, False, collected, span), node, parts.name)
-        if value.dtype != F32:
+            part = self.fold(self.read(place, parts, collected, span), node, parts.name)
+        if value.dtype != folded:
             narrow = self.build.register(f"{node.result.name}_n", value.dtype, self.build.register_layout(part))
             self.build.step(f"cast_{narrow}", tir.Cast(narrow, part), span)
             part = narrow
@@ -421,7 +496,7 @@ class _Legaliser:
 
     def fold(self, source: tir.Name, node: hir.Reduce, hint: str) -> tir.Name:
         layout = self.build.register_layout(source).reduced(node.axis)
-        out = self.build.register(f"{hint}_{node.fold}", F32, layout, "folded")
+        out = self.build.register(f"{hint}_{node.fold}", node.source.dtype.computed, layout, "folded")
         self.build.step(f"{node.fold}_{out}", tir.Reduce(out, tir.Name(node.fold), source, node.axis), node.span)
         return out
 
@@ -434,67 +509,80 @@ class _Legaliser:
             self.registers[value.id] = register
 
     def dot(self, node: hir.Dot) -> None:
-        acc = self.layouts[node.result.id]
-        (rows, depth), columns = node.a.shape, node.b.shape[1]
-        if acc not in (self.accumulator(rows, columns, True), self.accumulator(rows, columns, False)):
-            acc = self.accumulator(rows, columns, False)
+        acc, depth = self.accumulator_of(node), node.a.shape[1]
         start = self.operand(node.c, acc, node.span)
         out = self.result(node.result, acc)
         if self.build.register_layout(out) != acc:
-            self.registers[node.result.id] = out = self.build.register(node.result.name, F32, acc, "acc")
-        held = self.held_fragments(node.a, mma_operand_a(acc), depth)
-        a = None if held else self.shared_operand(node.a, node.span)
+            self.registers[node.result.id] = out = self.build.register(node.result.name, node.result.dtype, acc, "acc")
+        product = self.products[node.result.id]
+        left, right = self.sides(node, acc)
+        a = None if self.held_fragments(left, depth) else self.shared_operand(node.a, node.span)
         b = self.shared_operand(node.b, node.span)
-        for k in range(0, depth, K_STEP):
-            if a is None:
-                left = self.slice(node.a, mma_operand_a(acc), (0, k), node.span)
-            else:
-                left = self.fragment(a, node.a, mma_operand_a(acc), (0, k), "frag_a", node.span)
-            right = self.fragment(b, node.b, mma_operand_b(acc), (k, 0), "frag_b", node.span)
-            mma = tir.Mma(tir.Name("m16n8k16"), out, left, right, start if k == 0 else out)
+        for k in range(0, depth, product.k):
+            one = self.slice(left, k, node.span) if a is None else self.fragment(a, left, k, node.span)
+            two = self.fragment(b, right, k, node.span)
+            if node.a.dtype == F32:
+                one, two = self.as_tf32(one, left, node.span), self.as_tf32(two, right, node.span)
+            mma = tir.Mma(tir.Name(product.name), out, one, two, start if k == 0 else out)
             self.build.step(f"mma_{out}", mma, node.span)
+
+    def accumulator_of(self, node: hir.Dot) -> Layout:
+        """The layout of a product's result."""
+        rows, columns = node.result.shape
+        known = [self.accumulator(rows, columns, rows_only) for rows_only in (True, False)]
+        chosen = self.layouts[node.result.id]
+        return chosen if chosen in known else known[1]
+
+    def sides(self, node: hir.Dot, acc: Layout) -> tuple[Operand, Operand]:
+        """The operands as the tensor cores want them."""
+        per_word = self.products[node.result.id].per_word
+        left = Operand(node.a, 1, mma_operand_a(acc, per_word), "frag_a")
+        return left, Operand(node.b, 0, mma_operand_b(acc, per_word), "frag_b")
 
     def accumulator(self, rows: int, columns: int, rows_only: bool) -> Layout:
         return accumulator(rows, columns, self.program.warps, rows_only)
 
-    def held_fragments(self, value: hir.Value, fragment: Layout, depth: int) -> bool:
+    def held_fragments(self, side: Operand, depth: int) -> bool:
         """Does every thread hold, in registers, the fragments of this operand that it feeds to the tensor cores?"""
-        if value.id in self.views:
+        if side.value.id in self.views:
             return False
-        layout = self.build.register_layout(self.registers[value.id])
+        layout = self.build.register_layout(self.registers[side.value.id])
         try:
-            for k in range(0, depth, K_STEP):
-                renamed(fragment, layout, (0, 1), (0, k))
+            for k in range(0, depth, side.layout.shape[side.depth]):
+                renamed(side.layout, layout, (0, 1), side.origin(k))
         except ValueError:
             return False
         return True
 
-    def slice(self, value: hir.Value, fragment: Layout, origin: tuple[int, int], span: Span) -> tir.Name:
+    def slice(self, side: Operand, k: int, span: Span) -> tir.Name:
         """A fragment out of registers."""
-        register = self.build.register(f"{value.name}_f", value.dtype, fragment, "frag_a")
-        self.build.step(f"slice_{register}", tir.Slice(register, tir.Name(self.registers[value.id]), origin), span)
+        value = side.value
+        register = self.build.register(f"{value.name}_f", value.dtype, side.layout, side.hint)
+        part = tir.Slice(register, tir.Name(self.registers[value.id]), side.origin(k))
+        self.build.step(f"slice_{register}", part, span)
         return register
 
-    def shared_operand(self, value: hir.Value, span: Span) -> tuple[str, bool]:
-        """The ring that holds an operand, and whether the operand is the transpose of what lies there."""
-        if value.id in self.views:
-            base, transposed = self.views[value.id]
-            return self.staged[base].ring, transposed
-        return self.to_scratch(value, self.registers[value.id], span), False
+    def as_tf32(self, fragment: tir.Name, side: Operand, span: Span) -> tir.Name:
+        register = self.build.register(f"{side.value.name}_tf32", F32, side.layout, side.hint)
+        self.build.step(f"tf32_{register}", tir.Map(register, tir.Name("tf32"), (fragment,)), span)
+        return register
 
-    def fragment(
-        self,
-        place: tuple[str, bool],
-        value: hir.Value,
-        layout: Layout,
-        origin: tuple[int, int],
-        hint: str,
-        span: Span,
-    ) -> tir.Name:
-        """ldmatrix of one k step."""
-        ring, transposed = place
-        self.build.touch(ring, SharedAccess(layout, transposed, WIDEST, blocks=True))
-        register = self.build.register(f"{value.name}_f", value.dtype, layout, hint)
-        slot = tir.Slot(tir.Name(ring), None, origin[::-1] if transposed else origin, transposed)
+    def shared_operand(self, value: hir.Value, span: Span) -> _Place:
+        """Where an operand lies in shared memory."""
+        if value.id in self.views:
+            return self.staged_place(value)
+        return self.scratch(value, span)
+
+    def fragment(self, place: _Place, side: Operand, k: int, span: Span) -> tir.Name:
+        """One k step of an operand: by ldmatrix where it can make words of its elements and the part begins at 16
+        bytes, else one by one."""
+        origin = side.origin(k)[::-1] if place.transposed else side.origin(k)
+        place = replace(place, origin=tuple(o + s for o, s in zip(place.origin, origin, strict=True)))
+        words = side.value.dtype.size == 2 or (0 if place.transposed else 1) == side.depth
+        if not words or self.whole_pieces(place) < WIDEST:
+            return self.read(place, side.value, side.layout, span, "f", side.hint)
+        self.build.touch(place.ring, SharedAccess(side.layout, place.transposed, WIDEST, blocks=True))
+        register = self.build.register(f"{side.value.name}_f", side.value.dtype, side.layout, side.hint)
+        slot = tir.Slot(tir.Name(place.ring), None, place.origin, place.transposed)
         self.build.step(f"ldm_{register}", tir.LdMatrix(register, slot), span)
         return register

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from math import gcd, lcm
 
 from tidegate.ir import hir, tir
-from tidegate.ir.expr import Expr, Int, Sym, binary, least, mul
+from tidegate.ir.expr import Expr, Int, Sym, factor, least
 
 DEFAULT_MULTIPLE = 16
 """What is taken to divide a size that is not given (checked when the kernel is called)."""
@@ -36,7 +36,7 @@ class Tensors:
         self.extents = {  # of indices that run over one extent wherever their name is used
             index: extent for index, found in seen.items() for extent, size in found if len(found) == size == 1
         }
-        windows = [n.window for n in hir.walk(program.body) if isinstance(n, (hir.Load, hir.Store))]
+        windows = [n.window for n in hir.walk(program.body) if isinstance(n, (hir.Load, hir.Store, hir.AtomicAdd))]
         self.in_tiles = {w.tensor for w in windows}
         self.multiples = {d: dict(program.multiples).get(d, DEFAULT_MULTIPLE) for d in program.dims}
         self.multiples.update(dict(program.sizes))
@@ -48,7 +48,9 @@ class Tensors:
 
     def params(self) -> tuple[tir.Param, ...]:
         tensors = self.program.tensors
-        return tuple(tir.Param(tir.Name(t.name), t.dtype, t.shape, t.output, self.align[t.name]) for t in tensors)
+        return tuple(
+            tir.Param(tir.Name(t.name), t.dtype, t.shape, t.direction, self.align[t.name], t.pitch > 0) for t in tensors
+        )
 
     def divisor(self, extent: Expr) -> int:
         """The largest number known to divide a size (0 divides nothing but is divided by all)."""
@@ -62,6 +64,8 @@ class Tensors:
         align, size = gcd(self.pointer_align, WIDEST), tensor.dtype.size
         if tensor.name not in self.in_tiles:
             return size
+        if tensor.pitch:
+            return max(gcd(align, size * tensor.pitch), size)
         for extent in tensor.shape[1:][-1:]:  # what divides one row divides what precedes any other
             align = gcd(align, size * self.divisor(extent))
             self.rely(extent, gcd(self.divisor(extent), max(align // size, 1)))
@@ -72,22 +76,30 @@ class Tensors:
         if isinstance(extent, Sym):
             self.relied_on[extent.name] = lcm(self.relied_on.get(extent.name, 1), multiple)
 
-    def window(self, window: hir.Window) -> tir.Window:
-        """Origins in elements; a bound wherever the last tile may reach beyond the tensor."""
-        origin = tuple(self.start(a) for a in window.axes)
+    def reach(self, window: hir.Window) -> int:
+        """Bytes that one access to a window may move: at most 16, of which its rows' addresses are multiples."""
+        size = self.program.tensor(window.tensor).dtype.size
+        start = window.axes[-1].start
+        return self.align[window.tensor] if start is None else gcd(self.align[window.tensor], factor(start) * size)
+
+    def window(self, window: hir.Window, rows: tir.Name | None = None) -> tir.Window:
+        """Origins in elements; a bound wherever the last tile may reach beyond the tensor. ``rows``: the register of a
+        gathered axis."""
         bounds = tuple(self.bound(a) for a in window.axes)
         fixed = tuple(i for i, a in enumerate(window.axes) if a.at is not None)
-        return tir.Window(tir.Name(window.tensor), origin, bounds, fixed)
-
-    def start(self, axis: hir.Axis) -> Expr:
-        """The first element; a position that may be negative is sent beyond the end instead."""
-        if axis.at is None:
-            return mul(Sym(axis.index), axis.size) if axis.index else Int(0)
-        return axis.at if least(axis.at, self.signed) >= 0 else binary("within", axis.at, axis.extent)
+        below = tuple(i for i, a in enumerate(window.axes) if least(a.origin, self.signed) < 0)
+        gathered = [tir.Rows(i, rows) for i, a in enumerate(window.axes) if a.rows is not None and rows is not None]
+        origin = tuple(a.origin for a in window.axes)
+        return tir.Window(tir.Name(window.tensor), origin, bounds, fixed, below, gathered[0] if gathered else None)
 
     def bound(self, axis: hir.Axis) -> Expr | None:
+        if axis.rows is not None:
+            return axis.extent
         if axis.at is not None:
             return None if self.within(axis.at, axis.extent) else axis.extent
+        if axis.start is not None:
+            fits = isinstance(axis.start, Int) and self.within(Int(axis.start.value + axis.size - 1), axis.extent)
+            return None if fits else axis.extent
         if axis.index is None:
             return None
         if self.divisor(axis.extent) % axis.size or axis.index in self.counted:

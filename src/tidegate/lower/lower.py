@@ -9,15 +9,17 @@ from typing import Any
 from tidegate.errors import PlanRejected
 from tidegate.ir import legal, tir
 from tidegate.ir.dtypes import I32
-from tidegate.ir.expr import Expr, Int, Sym, substitute
+from tidegate.ir.expr import Expr, Int, Sym
+from tidegate.ir.spec import with_names
+from tidegate.plan.pipeline import Schedule
 from tidegate.plan.plan import AsyncPlan, Buffer, Sync, SyncKind
 from tidegate.plan.timeline import END, Group, Guard, Issue, Node, Repeat, Turn, When, groups, names_of, timeline
 
 
 def lower(program: legal.LegalProgram, plan: AsyncPlan) -> tir.Kernel:
     """The TIR kernel of a validated plan."""
-    ahead = {ring: items for loop in plan.schedule for ring, items in loop.ahead}
-    return _Lowering(program, plan, groups(program, ahead)).kernel(timeline(program, ahead))
+    schedule = Schedule.of(plan.schedule)
+    return _Lowering(program, plan, groups(program, schedule.ahead)).kernel(timeline(program, schedule))
 
 
 @dataclass
@@ -94,13 +96,11 @@ class _Lowering:
             case Turn():
                 group = next(g for g in self.channels if g.name == node.channel)
                 return [tir.Advance(self.cursor_name(group, "fill" if node.side == "fill" else "read"))]
-            case Guard():
+            case Guard() | When():
                 if node.condition == Int(0):
                     return []
-                inner = tuple(self.block(node.body))
-                return list(inner) if node.condition == Int(1) else [tir.If(node.condition, inner)]
-            case When():
-                return [tir.If(node.condition, tuple(self.block(node.body)), line=node.line)]
+                inner, line = tuple(self.block(node.body)), node.line if isinstance(node, When) else 0
+                return list(inner) if node.condition == Int(1) else [tir.If(node.condition, inner, line=line)]
             case Repeat():
                 loop = node.loop
                 inner = tuple(self.block(node.body))
@@ -111,20 +111,18 @@ class _Lowering:
         instr = node.step.instr
         if isinstance(instr, tir.LdScalar) and instr.scalar not in self.taken:
             self.copies.setdefault(instr.scalar, tir.Scalar(instr.scalar, I32))
-        changes: dict[str, Any] = {}
+        slots: dict[str, Any] = {}
         for f in fields(instr):
             operand = getattr(instr, f.name)
             if isinstance(operand, tir.Slot):
                 writes = f.name in type(instr).writes
-                changes[f.name] = replace(operand, cursor=self.cursor(operand.buffer, writes))
-            elif isinstance(operand, tir.Window) and node.index is not None:
-                changes[f.name] = replace(operand, origin=tuple(self.at(node, e) for e in operand.origin))
-        return replace(instr, **changes)
+                slots[f.name] = replace(operand, cursor=self.cursor(operand.buffer, writes))
+        return replace(with_names(instr, self.at(node)), **slots)
 
-    def at(self, node: Issue, origin: Expr) -> Expr:
-        loop = next(each for each in legal.loops(self.program.body) if each.id == node.loop)
-        assert node.index is not None  # callers checked
-        return origin if node.index == Sym(loop.index) else substitute(origin, {loop.index: node.index})
+    def at(self, node: Issue) -> Mapping[str, Expr]:
+        """What the loop's index stands for in a step."""
+        index = next((loop.index for loop in legal.loops(self.program.body) if loop.id == node.loop), "")
+        return {} if node.index in (None, Sym(index)) else {index: node.index}
 
     def orders(self, place: str) -> list[tir.Stmt]:
         return [instruction(s) for s in self.syncs.get(place, ())]

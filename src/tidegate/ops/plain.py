@@ -5,46 +5,33 @@ This is the reference that everything else is compared with. The schedule (by=, 
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import permutations
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tidegate.errors import WrongArguments
 from tidegate.ir import hir
-from tidegate.ir.dtypes import F32, I32, number
+from tidegate.ir.dtypes import F32, I32, DType
+from tidegate.ir.elementwise import operand_dtype
 from tidegate.ir.expr import evaluate
-from tidegate.ops.elementwise import ELEMENTWISE
+from tidegate.ir.products import FLOAT8
+from tidegate.ops import arguments as arguments_
+from tidegate.ops.convert import constant, convert, product, tf32, widened
+from tidegate.ops.elementwise import ELEMENTWISE, UNKNOWN
+
+if TYPE_CHECKING:
+    from tidegate.target.target import Target
+
+FEWEST_FLOAT8_BITS = 13
+"""Bits of fraction that the sums of products of 8-bit floats keep on every target (the facts say it of each)."""
 
 
-def split(program: hir.Program, arguments: Sequence[Any]) -> tuple[list[Any], dict[str, int | float]]:
+def split(program: hir.Program, arguments: Sequence[Any]) -> tuple[Sequence[Any], dict[str, int | float]]:
     """The arrays of a call, and the values of its scalars; raises WrongArguments (count, kind and range of numbers)."""
-    if not program.scalars:
-        return list(arguments), {}
-    if len(arguments) != len(program.order):
-        raise WrongArguments(
-            kernel=program.name,
-            what=f"got {len(arguments)} arguments for the parameters {', '.join(program.order)}",
-            advice="pass one array or number each",
-        )
-    given = dict(zip(program.order, arguments, strict=True))
-    found: dict[str, int | float] = {}
-    for scalar in program.scalars:
-        value = number(scalar.dtype, given[scalar.name])
-        if value is None:
-            kind = "a whole number of 32 bits" if scalar.dtype == I32 else "a number within the range of f32"
-            raise WrongArguments(
-                kernel=program.name, what=f"{scalar.name} is {scalar.dtype}, got {_told(given[scalar.name])}",
-                advice=f"give {kind}",
-            )  # fmt: skip
-        found[scalar.name] = value
-    return [given[t.name] for t in program.tensors], found
-
-
-def _told(value: Any) -> str:
-    return repr(value) if isinstance(value, (bool, numbers.Number)) else f"a {type(value).__name__}"
+    return arguments_.split(program.name, program.order, {s.name: s.dtype for s in program.scalars}, arguments)
 
 
 def bind_sizes(program: hir.Program, arrays: Sequence[Any]) -> dict[str, int]:
@@ -77,7 +64,7 @@ def bind_sizes(program: hir.Program, arrays: Sequence[Any]) -> dict[str, int]:
             if str(expr) in program.dims:
                 sizes[str(expr)] = int(size)
         name = str(getattr(array, "dtype", "?")).removeprefix("torch.")
-        if name != str(tensor.dtype.numpy):
+        if name not in (tensor.dtype.name, str(tensor.dtype.numpy)):
             raise WrongArguments(
                 kernel=program.name, what=f"{tensor.name} holds {tensor.dtype}, got {name}", advice="convert the array"
             )
@@ -85,7 +72,7 @@ def bind_sizes(program: hir.Program, arrays: Sequence[Any]) -> dict[str, int]:
 
 
 def require_numpy(program: hir.Program, arrays: Sequence[Any]) -> None:
-    """Raises WrongArguments unless all are NumPy arrays, and those to fill writable."""
+    """Raises WrongArguments unless all are NumPy arrays, and those to fill writable and apart from the others."""
     for tensor, array in zip(program.tensors, arrays, strict=True):
         if not isinstance(array, np.ndarray) or (tensor.output and not array.flags.writeable):
             raise WrongArguments(
@@ -93,6 +80,20 @@ def require_numpy(program: hir.Program, arrays: Sequence[Any]) -> None:
                 what=f"the host needs NumPy arrays, writable for outputs; {tensor.name} is not one",
                 advice="pass NumPy arrays, e.g. numpy.empty(shape, dtype) for an output",
             )
+    for i, j in permutations(range(len(arrays)), 2):
+        if program.tensors[i].output and _share_memory(arrays[i], arrays[j]):
+            raise WrongArguments(
+                kernel=program.name,
+                what=f"{program.tensors[i].name} is written and shares memory with {program.tensors[j].name}",
+                advice=f"give an array of its own for {program.tensors[i].name}",
+            )
+
+
+def _share_memory(a: np.ndarray, b: np.ndarray) -> bool:
+    try:
+        return np.shares_memory(a, b, max_work=10_000)  # type: ignore[arg-type]
+    except np.exceptions.TooHardError:
+        return True
 
 
 def run(program: hir.Program, arguments: Sequence[Any]) -> None:
@@ -104,21 +105,34 @@ def run(program: hir.Program, arguments: Sequence[Any]) -> None:
     _Machine(program, named, sizes, scalars).run()
 
 
-def rounding_bound(program: hir.Program, arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Per output, the largest absolute difference that another order of sums can cause, elementwise. ``arrays``: the
-    arguments by name.
+def rounding_bound(
+    program: hir.Program, arrays: Mapping[str, Any], target: Target | None = None
+) -> dict[str, np.ndarray]:
+    """Per output, the largest absolute difference that another order of sums can cause, elementwise, on ``target`` (on
+    any, if None). ``arrays``: the arguments by name.
 
     A running error analysis: every value carries a bound on its error. A sum of n products in f32 is off by at most
-    n * 2**-24 * sum |a||b| (Higham, "Accuracy and Stability of Numerical Algorithms", section 3.1) on each side.
+    n * 2**-24 * sum |a||b| (Higham, "Accuracy and Stability of Numerical Algorithms", section 3.1) on each side; n
+    atomic additions to one element likewise. Tensor cores that keep fewer bits of sums of 8-bit floats are off by as
+    much more. Where sums overflow the bound is infinite. ``arrays`` holds what tg.InOut parameters begin with.
     """
-    outputs = {t.name: np.zeros_like(arrays[t.name]) for t in program.tensors if t.output}
+    outputs = {
+        t.name: arrays[t.name].copy() if t.input else np.zeros_like(arrays[t.name]) for t in program.tensors if t.output
+    }
     named = {**arrays, **outputs}
     sizes = bind_sizes(program, [named[t.name] for t in program.tensors])
     scalars = split(program, [named[n] for n in program.order])[1]
-    machine = _Machine(program, named, sizes, scalars, bounds=True)
-    machine.run()
-    return machine.errors
+    machine = _Machine(program, named, sizes, scalars, bounds=True, target=target)
+    with np.errstate(over="ignore", invalid="ignore"):
+        machine.run()
+    return {name: np.where(np.isnan(error), np.inf, error) for name, error in machine.errors.items()}
 
+
+WRAPPING = ("neg", "add", "sub", "mul")
+"""Operations whose results may need more bits than integers have."""
+
+Place = tuple[np.ndarray, ...]
+"""An index of an array by arrays, one per axis, as np.ix_ makes it."""
 
 FOLDS: dict[str, np.ufunc] = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 
@@ -133,6 +147,15 @@ def spread(data: np.ndarray, op: hir.Spread) -> np.ndarray:
     return np.broadcast_to(squeezed.reshape(shape), op.result.shape)
 
 
+@dataclass(frozen=True)
+class Added:
+    """What atomic additions to a tensor come to: per element the sum of absolute values, with what it began with, and
+    the number of additions."""
+
+    total: np.ndarray
+    count: np.ndarray
+
+
 @dataclass
 class _Machine:
     """One sequential run: values by id, and with ``bounds`` their error bounds."""
@@ -142,9 +165,11 @@ class _Machine:
     sizes: dict[str, int]
     scalars: Mapping[str, int | float] = field(default_factory=dict)
     bounds: bool = False
+    target: Target | None = None
     values: dict[int, np.ndarray] = field(default_factory=dict)
     error: dict[int, np.ndarray] = field(default_factory=dict)
     errors: dict[str, np.ndarray] = field(default_factory=dict)
+    added: dict[str, Added] = field(default_factory=dict)
 
     def run(self) -> None:
         if self.bounds:
@@ -153,6 +178,8 @@ class _Machine:
             }
         self.sizes |= {s.name: int(self.scalars[s.name]) for s in self.program.scalars if s.dtype == I32}
         self.grid(list(self.program.grid), {})
+        for tensor, added in self.added.items():
+            self.errors[tensor] += added.count * F32.epsilon * (added.total + self.errors[tensor])
 
     def grid(self, axes: list[hir.GridAxis], indices: dict[str, int]) -> None:
         if not axes:
@@ -193,8 +220,8 @@ class _Machine:
 
     def element(self, op: hir.LoadScalar, indices: dict[str, int]) -> int:
         place, _ = self.place(op.window, indices)
-        inside = all(isinstance(p, int) for p in place)
-        return int(self.arrays[op.window.tensor][place]) if inside else 0
+        found = self.arrays[op.window.tensor][place]
+        return int(found.item()) if found.size else 0
 
     def get(self, value: hir.Value) -> tuple[np.ndarray, np.ndarray | None]:
         return self.values[value.id], self.error.get(value.id)
@@ -210,30 +237,36 @@ class _Machine:
                 self.load(op, indices)
             case hir.Store():
                 self.store(op, indices)
+            case hir.AtomicAdd():
+                self.atomic_add(op, indices)
             case hir.Fill():
                 shape = op.result.shape
-                self.set(op.result, np.full(shape, op.number, op.result.dtype.numpy), self.no_error(shape))
+                self.set(op.result, np.full(shape, constant(op.number, op.result.dtype)), self.no_error(shape))
             case hir.Splat():
                 shape, kind = op.result.shape, op.result.dtype
                 held: float = self.scalars.get(str(op.value), 0.0)
-                if not kind.floating:
-                    held = wrapped(evaluate(op.value, {**self.sizes, **indices}))
+                if kind.integer:
+                    held = in_32_bits(evaluate(op.value, {**self.sizes, **indices}))
                 self.set(op.result, np.full(shape, held, kind.numpy), self.no_error(shape))
             case hir.Positions():
                 size = op.result.shape[0]
-                self.set(op.result, np.arange(size, dtype=np.int32) + size * indices[op.index], self.no_error((size,)))
+                first = size * indices[op.index] if op.index else 0
+                self.set(op.result, np.arange(size, dtype=np.int32) + first, self.no_error((size,)))
             case hir.Dot():
                 self.dot(op)
             case hir.Map():
                 self.map(op)
             case hir.Cast():
-                data, error = self.get(op.source)
-                self.rounded(op.result, data.astype(np.float32), error)
+                self.rounded(op.result, *self.get(op.source))
             case hir.Reduce():
                 self.reduce(op)
             case hir.Spread():
                 data, error = self.get(op.source)
                 self.set(op.result, spread(data, op), None if error is None else spread(error, op))
+            case hir.Part():
+                data, error = self.get(op.source)
+                part = tuple(slice(o, o + n) for o, n in zip(op.origin, op.result.shape, strict=True))
+                self.set(op.result, data[part], None if error is None else error[part])
             case hir.Transpose():
                 data, error = self.get(op.source)
                 self.set(op.result, data.T, None if error is None else error.T)
@@ -241,95 +274,155 @@ class _Machine:
     def no_error(self, shape: tuple[int, ...]) -> np.ndarray | None:
         return np.zeros(shape) if self.bounds else None
 
-    def place(self, window: hir.Window, indices: dict[str, int]) -> tuple[tuple[slice | int, ...], tuple[slice, ...]]:
-        """Index of the tensor and slices of the tile: the part of the window that lies inside."""
-        inside: list[slice | int] = []
-        part = []
+    def place(self, window: hir.Window, indices: dict[str, int]) -> tuple[Place, Place]:
+        """Indices of the tensor and of the tile: the part of the window that lies inside."""
+        inside, part = [], []
         for axis in window.axes:
-            if axis.at is not None:
-                at = evaluate(axis.at, {**self.sizes, **indices})
-                if not 0 <= at < evaluate(axis.extent, self.sizes):
-                    return (slice(0, 0),) * len(window.axes), (slice(0, 0),) * len(window.shape)
-                inside.append(at)
-                continue
-            start = indices[axis.index] * axis.size if axis.index else 0
-            stop = min(start + axis.size, evaluate(axis.extent, self.sizes))
-            inside.append(slice(start, max(stop, start)))
-            part.append(slice(0, max(stop - start, 0)))
-        return tuple(inside), tuple(part)
+            extent = evaluate(axis.extent, self.sizes)
+            if axis.rows is not None:
+                positions = self.get(axis.rows)[0].astype(np.int64)
+            else:
+                positions = evaluate(axis.origin, {**self.sizes, **indices}) + np.arange(axis.size)
+            kept = np.flatnonzero((positions >= 0) & (positions < extent))
+            inside.append(positions[kept])
+            if axis.at is None:
+                part.append(kept)
+        if not all(len(kept) for kept in inside):  # nothing along one axis is nothing at all
+            inside, part = ([np.arange(0)] * len(some) for some in (inside, part))
+        return np.ix_(*inside), np.ix_(*part)
 
     def load(self, op: hir.Load, indices: dict[str, int]) -> None:
         inside, part = self.place(op.window, indices)
         tile = np.zeros(op.result.shape, op.result.dtype.numpy)
-        if tile[part].size:
-            tile[part] = self.arrays[op.window.tensor][inside]
-        self.set(op.result, tile, self.no_error(tile.shape))
+        tile[part] = self.arrays[op.window.tensor][inside].reshape(tile[part].shape)
+        error = self.no_error(tile.shape)
+        if error is not None and op.window.tensor in self.errors:
+            error[part] = self.errors[op.window.tensor][inside].reshape(tile[part].shape)
+        self.set(op.result, tile, error)
+
+    def atomic_add(self, op: hir.AtomicAdd, indices: dict[str, int]) -> None:
+        inside, part = self.place(op.window, indices)
+        name, (data, error) = op.window.tensor, self.get(op.value)
+        tensor = self.arrays[name]
+        if error is not None and tensor.dtype == np.float32:
+            if name not in self.added:
+                self.added[name] = Added(np.abs(tensor.astype(np.float64)), np.zeros(tensor.shape))
+            shape, added = tensor[inside].shape, self.added[name]
+            np.add.at(self.errors[name], inside, error[part].reshape(shape))
+            np.add.at(added.total, inside, np.abs(data[part].astype(np.float64)).reshape(shape))
+            np.add.at(added.count, inside, 1)
+        with np.errstate(all="ignore"):
+            np.add.at(tensor, inside, data[part].reshape(tensor[inside].shape))
 
     def store(self, op: hir.Store, indices: dict[str, int]) -> None:
         inside, part = self.place(op.window, indices)
         data, error = self.get(op.value)
-        if not data[part].size:
-            return
-        self.arrays[op.window.tensor][inside] = data[part]
+        tensor = self.arrays[op.window.tensor]
+        shape = tensor[inside].shape
+        tensor[inside] = data[part].reshape(shape)
         if error is not None:
-            self.errors[op.window.tensor][inside] = error[part]
+            self.errors[op.window.tensor][inside] = error[part].reshape(shape)
 
     def dot(self, op: hir.Dot) -> None:
-        (a, ea), (b, eb), (c, ec) = self.get(op.a), self.get(op.b), self.get(op.c)
+        a, ea = self.multiplied(op.a, op)
+        b, eb = self.multiplied(op.b, op)
+        c, ec = self.get(op.c)
         with np.errstate(over="ignore", invalid="ignore"):
-            result = c + a.astype(np.float32) @ b.astype(np.float32)
+            result = convert(c + product(a, b, op.c.dtype), op.c.dtype)
         error = None
         if ea is not None and eb is not None and ec is not None:
             wide_a, wide_b = np.abs(a.astype(np.float64)), np.abs(b.astype(np.float64))
             sums = np.abs(c.astype(np.float64)) + wide_a @ wide_b
-            steps = (a.shape[1] + 1) * F32.epsilon
             error = ec + ea @ wide_b + wide_a @ eb + ea @ eb
-            error = error + steps * (sums + error)
+            if op.c.dtype == F32:
+                error = error + (a.shape[1] + 1) * self.unit(op.a.dtype) * (sums + error)
+            else:  # sums that may wrap around
+                error = wrapped(sums, error, result.dtype)
         self.set(op.result, result, error)
+
+    def multiplied(self, operand: hir.Value, op: hir.Dot) -> tuple[np.ndarray, np.ndarray | None]:
+        """An operand as the product takes it: f32 is rounded to tf32 where the author asks for it."""
+        data, error = self.get(operand)
+        if op.by is None or not dict(op.by.options).get("tf32"):
+            return data, error
+        if error is not None:
+            low, high = (tf32((data + e).astype(np.float32)).astype(np.float64) for e in (-error, error))
+            error = np.where(error > 0, high - low, 0.0)
+        return tf32(data), error
+
+    def unit(self, operand: DType) -> float:
+        """What a step of a sum of products may lose, relative to the sum."""
+        if operand not in FLOAT8:
+            return F32.epsilon
+        bits = FEWEST_FLOAT8_BITS if self.target is None else self.target.fact("float8_sum_bits")
+        return 2.0 ** (1 - bits)
 
     def map(self, op: hir.Map) -> None:
         row = ELEMENTWISE[op.op]
-        integers = not any(t.dtype.floating for t in (op.result, *hir.operands(op)))
-        number = np.int32 if integers else np.float32
-        pairs = [self.get(a) if isinstance(a, hir.Value) else (number(a), np.float64(0)) for a in op.args]
-        wide = [v if v.dtype == np.int32 else v.astype(np.float32) for v in (np.asarray(v) for v, _ in pairs)]
+        pairs = [self.get(a) if isinstance(a, hir.Value) else (a, np.float64(0)) for a in op.args]
+        types = [a.dtype if isinstance(a, hir.Value) else None for a in op.args]
+        wide = widened([v for v, _ in pairs], types, op.result.dtype)
         error = None
         with np.errstate(all="ignore"):
             data = np.asarray(row.numpy(*wide))
             if self.bounds:
-                errors = [np.asarray(e) for _, e in pairs]
-                error = np.broadcast_to(row.error([v.astype(np.float64) for v in wide], errors), data.shape)
-                error = error + row.ulps * unit(data)
-                if op.result.dtype.floating:  # what differs before it is rounded may be rounded apart
-                    error = np.where(error > 0, error + unit(np.abs(data) + error), 0.0)
+                values, errors = [v.astype(np.float64) for v in wide], [np.asarray(e) for _, e in pairs]
+                error = np.broadcast_to(row.error(values, errors), data.shape)
+                if op.op in WRAPPING and operand_dtype(op.op, types, op.result.dtype).integer:
+                    error = wrapped(row.numpy(*values), error, data.dtype)
+                if op.result.dtype.floating:
+                    error = error + row.ulps * unit(data)
+                    # What differs before it is rounded may be rounded apart.
+                    error = np.where(error == 0, 0.0, error + unit(np.abs(data) + error))
         self.rounded(op.result, data, error)
 
     def reduce(self, op: hir.Reduce) -> None:
         data, error = self.get(op.source)
-        wide = data.astype(np.float32)
+        wide = data.astype(op.source.dtype.computed.numpy)
         with np.errstate(all="ignore"):
-            result = FOLDS[op.fold].reduce(wide, axis=op.axis, keepdims=True)
+            result = FOLDS[op.fold].reduce(wide, axis=op.axis, keepdims=True, dtype=wide.dtype)
         if error is not None and op.fold == "sum":
-            sums = (np.abs(wide.astype(np.float64)) + error).sum(axis=op.axis, keepdims=True)
-            error = error.sum(axis=op.axis, keepdims=True) + data.shape[op.axis] * F32.epsilon * sums
+            exact = wide.astype(np.float64)
+            sums = (np.abs(exact) + error).sum(axis=op.axis, keepdims=True)
+            error = error.sum(axis=op.axis, keepdims=True)
+            if op.result.dtype.floating:
+                error = error + data.shape[op.axis] * F32.epsilon * sums
+            else:
+                error = wrapped(exact.sum(axis=op.axis, keepdims=True), error, wide.dtype)
         elif error is not None:
             error = error.max(axis=op.axis, keepdims=True)
         self.rounded(op.result, result, error)
 
     def rounded(self, result: hir.Value, data: np.ndarray, error: np.ndarray | None) -> None:
-        """Rounds f32 into the result's dtype. Rounding is monotone: what lies within the error comes to lie between the
-        rounded ends, so most errors far below the dtype's precision vanish."""
-        kind = result.dtype.numpy
-        with np.errstate(over="ignore", invalid="ignore"):
-            value = data.astype(kind)
-            if error is not None and result.dtype.floating and result.dtype != F32:
-                wide, nearest = data.astype(np.float64), value.astype(np.float64)
-                low, high = ((wide + e).astype(kind).astype(np.float64) for e in (-error, error))
-                error = np.where(low == high, 0.0, np.maximum(high - nearest, nearest - low))
-        self.set(result, value, error)
+        """Converts into the result's dtype."""
+        value = convert(data, result.dtype)
+        self.set(result, value, None if error is None else converted_error(data, error, value, result.dtype))
 
 
-def wrapped(value: int) -> int:
+def converted_error(data: np.ndarray, error: np.ndarray, value: np.ndarray, dtype: DType) -> np.ndarray:
+    """The error of ``value``, which is ``data`` converted. Conversions of floats are monotone: what lies within the
+    error comes to lie between the converted ends, so most errors far below the dtype's precision vanish."""
+    wide = data.astype(np.float64)
+    if dtype.kind == "mask":  # not monotone at 0
+        return np.where((error > 0) & (np.abs(wide) <= error), 1.0, 0.0)
+    if dtype.integer and data.dtype.kind == "i":  # modulo 2**bits: no order at all where bits are dropped
+        most = 2.0 ** (8 * dtype.size)
+        kept = data.dtype.itemsize <= dtype.size
+        return np.minimum(error, most) if kept else np.where(error > 0, most, 0.0)
+    if dtype == F32 and data.dtype == np.float32:
+        return error
+    with np.errstate(over="ignore", invalid="ignore"):
+        nearest = value.astype(np.float64)
+        low, high = (convert(wide + e, dtype).astype(np.float64) for e in (-error, error))
+        return np.where(low == high, 0.0, np.maximum(high - nearest, nearest - low))
+
+
+def wrapped(exact: np.ndarray, error: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """The error of an integer of ``dtype`` that keeps the low bits of one that is off by ``error``."""
+    return np.where((error > 0) & (np.abs(exact) + error >= 2.0 ** (8 * dtype.itemsize - 1)), UNKNOWN, error)
+
+
+def in_32_bits(value: int) -> int:
     """An integer as its 32 bits hold it."""
     return (value + 2**31) % 2**32 - 2**31
 

@@ -10,6 +10,7 @@ from tidegate.analyze.depend import Dependence, Kind, Scope
 from tidegate.analyze.memory import Allocation
 from tidegate.ir import legal, tir
 from tidegate.plan.order import OLDEST, Facts, Unmet, Walk
+from tidegate.plan.pipeline import Schedule
 from tidegate.plan.plan import (
     AsyncPlan,
     Bounds,
@@ -132,6 +133,7 @@ def assemble(
     accesses: Mapping[str, Access],
     facts: Facts,
     nodes: tuple[Node, ...],
+    schedule: Schedule,
     syncs: tuple[Sync, ...],
 ) -> AsyncPlan:
     """The plan object."""
@@ -167,7 +169,7 @@ def assemble(
             if d.id in used
         ),
         syncs=syncs,
-        schedule=tuple(_schedules(facts, nodes)),
+        schedule=tuple(_schedules(facts, nodes, schedule)),
         bounds=Bounds(),
     )
 
@@ -194,7 +196,7 @@ def _mechanism(syncs: tuple[Sync, ...], pairs: Mapping[str, Dependence], rings: 
     return ", ".join(found) or "program order of each thread"
 
 
-def _schedules(facts: Facts, nodes: tuple[Node, ...]) -> Iterable[LoopSchedule]:
+def _schedules(facts: Facts, nodes: tuple[Node, ...], schedule: Schedule) -> Iterable[LoopSchedule]:
     for node in walk(nodes):
         if not isinstance(node, Repeat):
             continue
@@ -203,8 +205,18 @@ def _schedules(facts: Facts, nodes: tuple[Node, ...]) -> Iterable[LoopSchedule]:
         deepest = max(ahead.values(), default=0)
         steps = []
         for slot, inner in enumerate(n for n in walk(node.body) if isinstance(n, Issue) and n.loop == node.loop.id):
-            steps.append(Slotting(inner.step.id, deepest - inner.item, slot))
-        yield LoopSchedule(node.loop.id, None, deepest, tuple((r, a) for r, a in ahead.items() if a), tuple(steps))
+            early = inner.step.id in schedule.early
+            steps.append(Slotting(inner.step.id, deepest - inner.item - early, slot))
+        yield LoopSchedule(
+            loop=node.loop.id,
+            interval=None,
+            prologue=deepest,
+            ahead=tuple((r, a) for r, a in ahead.items() if a),
+            early=tuple(s.step for s in steps if s.step in schedule.early),
+            sooner=tuple(s.step for s in steps if s.step in schedule.sooner),
+            fills=tuple((r, schedule.fills[r]) for r in ahead if r in schedule.fills),
+            steps=tuple(steps),
+        )
 
 
 def touches(accesses: Mapping[str, Access]) -> dict[str, str]:

@@ -8,9 +8,10 @@ inserts what is missing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
+from math import inf
 
 from tidegate.analyze.depend import Dependence, Kind, joint
 from tidegate.ir import legal, tir
@@ -26,6 +27,9 @@ OLDEST = 64
 
 MOST_TRIPS = 64
 """Trips of a known number that are walked one by one; the states of further ones are joined."""
+
+MOST_STATES = 16
+"""Trips of an unknown number that are walked one by one before their states are joined."""
 
 MOST_SPLITS = 3
 """Sizes that are taken to be 0 or not, each in its own walk; of further ones nothing is known."""
@@ -82,7 +86,7 @@ class Facts:
         names = set(symbols(trips))
         if names & self.scalars or any(isinstance(p, Bin) and p.op not in RISING for p in parts(trips)):
             return True
-        return evaluate(trips, {n: 0 if n in self.indices else 2**20 for n in names}) < 1 and bool(names)
+        return bool(names) and evaluate(trips, {n: 0 if n in self.indices else 2**20 for n in names}) < 1
 
     def depth(self, ring: str) -> int:
         group = self.group(ring)
@@ -117,8 +121,8 @@ def _cases(program: legal.LegalProgram, facts: Facts) -> tuple[Mapping[str, bool
 @dataclass
 class Walk:
     """One pass over a timeline. ``zero``: the case of sizes; ``fixed``: syncs that stand; ``insert``: note what is
-    missing in ``wanted``; ``demands``: steps that must be ready at the head of a loop's body (loop -> steps);
-    ``assumed``: whether loops of an open number of trips, with their prologues, run."""
+    missing in ``wanted``; ``demands``: place -> reads of current items that must be ready there; ``assumed``: whether
+    loops of an open number of trips, with what is issued ahead for them, run."""
 
     facts: Facts
     zero: Mapping[str, bool]
@@ -135,8 +139,13 @@ class Walk:
         self.by_sink: dict[str, list[Dependence]] = {}
         for d in self.facts.dependences:
             self.by_sink.setdefault(d.sink, []).append(d)
-        # Uses of each channel so far, modulo its depth (None: not known). Replaced, never changed in place.
-        self.turned: Mapping[str, int | None] = {g.name: 0 for g in self.facts.groups}
+        self.trips_of: dict[str, Expr] = {loop.id: loop.trips for loop in legal.loops(self.facts.program.body)}
+        crossing = {place for d in self.facts.dependences if d.slots for place in d.places}
+        # Uses of each channel so far, modulo its depth (None: not known, or of no interest as its rings share no bytes
+        # with others). Replaced, never changed in place.
+        self.turned: Mapping[str, int | None] = {
+            g.name: 0 if crossing & set(g.rings) else None for g in self.facts.groups
+        }
 
     def run(self, nodes: tuple[Node, ...]) -> None:
         state = self.block(nodes, {})
@@ -148,48 +157,39 @@ class Walk:
 
     # -------------------------------------------------------------------------------------- structure
 
-    def block(self, nodes: Sequence[Node], state: State, head: tuple[str, ...] = ()) -> State:
+    def block(self, nodes: Sequence[Node], state: State) -> State:
         at = 0
         while at < len(nodes):
-            first = head if at == 0 else ()
             if loop := self.opens(nodes[at]):
                 end = next(n for n in range(at, len(nodes)) if nodes[n].place == loop) + 1
-                state = self.either(loop, nodes[at:end], state, first)
-                at = end
+                state, at = self.either(loop, nodes[at:end], state), end
                 continue
-            state = self.step(nodes[at], state, first)
-            at += 1
+            node = nodes[at]
+            for sync in self.fixed.get(node.place, ()):
+                state = apply(state, sync)
+            state = self.settle(node.place, state, [*self.demanded(node, state), *self.needs(node, state)])
+            state, at = self.node(node, state), at + 1
         return state
 
     def opens(self, node: Node) -> str:
-        """The loop of an open number of trips that begins with this node, its prologue or itself."""
-        if isinstance(node, Guard) and node.place.startswith(f"{node.loop}.pro"):
-            loop = next(each for each in legal.loops(self.facts.program.body) if each.id == node.loop)
-        elif isinstance(node, Repeat):
-            loop = node.loop
-        else:
-            return ""
-        return loop.id if loop.id not in self.assumed and self.facts.open(loop.trips) else ""
+        """The loop of an open number of trips that begins with this node: what is issued ahead of it, or itself."""
+        loop = node.loop if isinstance(node, Guard) else node.loop.id if isinstance(node, Repeat) else ""
+        return loop if loop and loop not in self.assumed and self.facts.open(self.known(self.trips_of[loop])) else ""
 
-    def either(self, loop: str, nodes: Sequence[Node], entering: State, head: tuple[str, ...]) -> State:
+    def either(self, loop: str, nodes: Sequence[Node], entering: State) -> State:
         """The state behind a loop that runs or not."""
         before, found = self.turned, []
         for runs in (False, True):
             self.turned, self.assumed[loop] = before, runs
-            found.append((self.block(nodes, entering, head), self.turned))
+            found.append((self.block(nodes, entering), self.turned))
         del self.assumed[loop]
         (skipped, one), (run, other) = found
-        self.turned = {g: uses if other[g] == uses else None for g, uses in one.items()}
+        self.turned = agreed(one, other)
         return join(skipped, run)
 
-    def step(self, node: Node, state: State, head: tuple[str, ...]) -> State:
-        for sync in self.fixed.get(node.place, ()):
-            state = apply(state, sync)
-        needs = self.needs(node, state)
-        if head:
-            needs = [*self.head_needs(head, state), *needs]
-        state = self.settle(node.place, state, needs)
-        return self.node(node, state)
+    def known(self, e: Expr) -> Expr:
+        """The expression with the indices at their trips."""
+        return substitute(e, {name: Int(at) for name, at in self.indices.items()})
 
     def node(self, node: Node, state: State) -> State:
         match node:
@@ -207,31 +207,57 @@ class Walk:
                 return self.repeat(node, state)
 
     def repeat(self, node: Repeat, entering: State) -> State:
-        trips = node.loop.trips
-        if (runs := self.assumed.get(node.loop.id)) is not None:
-            return self.left(node, self.any_number(node, entering) if runs else entering)
+        trips = self.known(node.loop.trips)
         if isinstance(trips, Int):
             return self.left(node, self.exactly(node, entering, trips.value))
-        sizes = set(symbols(trips)) - self.facts.indices
-        if not sizes:  # the number of trips rises with the indices that limit it
-            return self.left(node, self.any_number(node, entering))
-        known = [self.zero[n] for n in sizes if n in self.zero]
-        if any(known):
+        runs = self.assumed.get(node.loop.id)
+        if runs is None and any(self.zero.get(n) for n in set(symbols(trips)) - self.facts.indices):
+            runs = False
+        turned, least, most = self.turned, 1 if runs else self.least(trips), at_most(trips)
+        if not most or runs is False:
             return self.left(node, entering)
-        leaving = self.any_number(node, entering)
-        return self.left(node, leaving if known else join(entering, leaving))
+        leaving = self.any_number(node, entering, max(least, 1), most)
+        if not least:
+            leaving, self.turned = join(entering, leaving), agreed(turned, self.turned)
+        return self.left(node, leaving)
 
-    def any_number(self, node: Repeat, entering: State) -> State:
-        """The state behind one trip or more: what holds at the head of the body is joined to a fixed point."""
+    def least(self, trips: Expr) -> int:
+        """The fewest trips in this case of sizes: unless they are open, they rise with the sizes, and with the indices
+        that limit them."""
+        dims: dict[str, int] = {d.name: d.multiple for d in self.facts.program.dims if self.zero.get(d.name) is False}
+        return 0 if self.facts.open(trips) else evaluate(trips, {n: dims.get(n, 0) for n in symbols(trips)})
+
+    def any_number(self, node: Repeat, entering: State, least: int, most: float) -> State:
+        """The state behind ``least`` (1 or more) to ``most`` trips: of every number of trips until states recur. Where
+        they do not soon, what holds at the head of the body is joined to a fixed point."""
+        state = entering
+        for _ in range(min(least, MOST_TRIPS) - 1):
+            state = self.trip(node, state)
+        seen: list[tuple[State, Mapping[str, int | None]]] = []
+        leaving: State | None = None
+        turned = self.turned
+        while (state, self.turned) not in seen and (not seen or least + len(seen) <= most):
+            if len(seen) == MOST_STATES:
+                return self.joined(node, state)
+            seen.append((state, self.turned))
+            state = self.trip(node, state)
+            leaving = state if leaving is None else join(leaving, state)
+            turned = self.turned if len(seen) == 1 else agreed(turned, self.turned)
+        assert leaving is not None  # states recur after a trip only
+        self.turned = turned
+        return leaving
+
+    def joined(self, node: Repeat, entering: State) -> State:
+        """The state behind one trip or more, what holds at the head of the body being joined to a fixed point."""
         state, was_quiet = entering, self.quiet
         self.quiet = True
         while True:
             before = self.turned
-            joined = join(state, self.trip(node, state))
-            self.turned = {g: uses if self.turned[g] == uses else None for g, uses in before.items()}
-            if joined == state and self.turned == before:
+            following = join(state, self.trip(node, state))
+            self.turned = agreed(before, self.turned)
+            if following == state and self.turned == before:
                 break
-            state = joined
+            state = following
         self.quiet = was_quiet
         return self.trip(node, state)
 
@@ -250,12 +276,12 @@ class Walk:
         """Trip after trip. Once states recur, whole cycles of trips that decide no guard are left out."""
         last = count - 1 - max((g.ahead for g in self.facts.groups if g.loop == node.loop.id), default=0)
         seen: list[tuple[State, Mapping[str, int | None]]] = []
-        asked = any(isinstance(n, When) and node.loop.index in symbols(n.condition) for n in walk(node.body))
+        asked = any(node.loop.index in symbols(e) for n in walk(node.body) for e in decided_by(n))
         at = 0
         while at < count:
             if MOST_TRIPS < at < last:
                 self.indices.pop(node.loop.index)
-                state, at, seen = self.any_number(node, state), last, []
+                state, at, seen = self.joined(node, state), last, []
             now = (state, self.turned)
             if at < last and now in seen and not asked:
                 cycle = len(seen) - seen.index(now)
@@ -266,24 +292,21 @@ class Walk:
         return state
 
     def trip(self, node: Repeat, state: State) -> State:
-        return self.block(node.body, state, self.demands.get(node.loop.id, ()))
+        return self.block(node.body, state)
 
     def truth(self, guard: Guard | When) -> bool | None:
         """Does the condition hold, as far as the trip and the sizes are known?"""
-        if isinstance(guard, Guard) and self.assumed.get(guard.loop) is False:
+        runs = self.assumed.get(guard.loop) if isinstance(guard, Guard) else None
+        if runs is False:
             return False
         values = {**self.indices, **{name: 0 for name, zero in self.zero.items() if zero}}
         known = substitute(guard.condition, {name: Int(at) for name, at in values.items()})
-        names = set(symbols(known))
-        if not names:
+        if not set(symbols(known)):
             return bool(evaluate(known, {}))
-        if isinstance(guard, When):
-            return None
-        first = isinstance(known, Bin) and known.op == "<" and known.a == Int(0)
-        if self.assumed.get(guard.loop):
-            return True if first else None
-        sizes = names - self.facts.indices  # a limit by an index is never 0
-        return True if first and all(self.zero.get(n) is False for n in sizes) else None
+        match known:
+            case Bin("<", Int(at), trips) if at < (1 if runs else self.least(trips)):
+                return True
+        return None
 
     def left(self, node: Repeat, state: State) -> State:
         """The state behind a loop: fills run ahead only for trips that come, so none waits for its reader any more."""
@@ -316,7 +339,7 @@ class Walk:
                 moved[step, ring, item] = pending
             else:
                 passed = pending.passed or (item == 0 and pending.age is not None)
-                moved[step, ring, (item - 1) % group.depth] = replace(pending, passed=passed)
+                moved[step, ring, (item - 1) % group.depth] = Pending(pending.age, pending.met, passed)
         return moved
 
     def needs(self, node: Node, state: State) -> list[tuple[Key, Dependence | None]]:
@@ -331,8 +354,11 @@ class Walk:
         key = self.key(node)
         return [] if key is None else self.conflicts(key, state)
 
-    def head_needs(self, steps: Iterable[str], state: State) -> list[tuple[Key, Dependence | None]]:
-        """What the reads of a loop's current item need at the head of its body."""
+    def demanded(self, node: Node, state: State) -> list[tuple[Key, Dependence | None]]:
+        """What the reads that must be ready at a node need there."""
+        steps = self.demands.get(node.place)
+        if not steps or (isinstance(node, Guard) and self.truth(node) is False):
+            return []
         found: list[tuple[Key, Dependence | None]] = []
         for step in steps:
             own = self.conflicts((step, self.facts.touches[step], 0), state)
@@ -468,18 +494,17 @@ def apply(state: State, sync: Sync) -> State:
     """The state after a sync."""
     match sync.kind:
         case SyncKind.COPY_COMMIT:
-            return {k: p if p.age is None else replace(p, age=min(p.age + 1, OLDEST)) for k, p in state.items()}
+            return {
+                k: p if p.age is None else Pending(min(p.age + 1, OLDEST), p.met, p.passed) for k, p in state.items()
+            }
         case SyncKind.COPY_WAIT:
             limit = sync.count or 0
-            return {
-                k: replace(p, age=None, met=frozenset()) if p.age is not None and p.age >= limit else p
-                for k, p in state.items()
-            }
+            return {k: Pending(None) if p.age is not None and p.age >= limit else p for k, p in state.items()}
         case SyncKind.BLOCK:
             return {k: p for k, p in state.items() if p.age is not None}
         case SyncKind.WARP | SyncKind.NAMED:
             mark = "warp" if sync.kind is SyncKind.WARP else sync.warps
-            return {k: p if p.age is not None else replace(p, met=p.met | {mark}) for k, p in state.items()}
+            return {k: p if p.age is not None else Pending(None, p.met | {mark}) for k, p in state.items()}
     return state
 
 
@@ -496,9 +521,33 @@ def join(a: State, b: State) -> State:
     return out
 
 
-def readers_of(nodes: tuple[Node, ...], facts_: Facts, rings: tuple[str, ...], loop: str) -> tuple[str, ...]:
+def at_most(trips: Expr) -> float:
+    """An upper bound of a number of trips."""
+    match trips:
+        case Int(value):
+            return value
+        case Bin("min", a, b):
+            return min(at_most(a), at_most(b))
+    return inf
+
+
+def decided_by(node: Node) -> tuple[Expr, ...]:
+    """What says whether, or how often, the body of a node runs, what is issued ahead aside."""
+    match node:
+        case When():
+            return (node.condition,)
+        case Repeat():
+            return (node.loop.trips,)
+    return ()
+
+
+def agreed(a: Mapping[str, int | None], b: Mapping[str, int | None]) -> Mapping[str, int | None]:
+    """Uses of channels as far as both know the same."""
+    return {name: uses if b[name] == uses else None for name, uses in a.items()}
+
+
+def readers_of(repeat: Repeat, facts_: Facts, rings: tuple[str, ...]) -> tuple[str, ...]:
     """Steps inside a loop that read rings filled ahead there."""
-    repeat = next(n for n in walk(nodes) if isinstance(n, Repeat) and n.loop.id == loop)
     return tuple(
         n.step.id
         for n in walk(repeat.body)

@@ -122,13 +122,18 @@ class Slotting:
 
 @dataclass(frozen=True)
 class LoopSchedule:
-    """``ahead``: rings filled ahead of the loop's trip and by how many items. ``interval``: predicted initiation
-    interval in cycles, None until a timing model has been asked."""
+    """``ahead``: rings filled ahead of the loop's trip and by how many items. ``early``: steps that read the next
+    trip's item at the end of a trip. ``sooner``: steps that stand before the product that precedes them. ``fills``:
+    ring and the step before which its fill stands (not listed: at the head of the body). ``interval``: predicted
+    initiation interval in cycles, None until a timing model has been asked."""
 
     loop: str
     interval: int | None
     prologue: int
     ahead: tuple[tuple[str, int], ...]
+    early: tuple[str, ...]
+    sooner: tuple[str, ...]
+    fills: tuple[tuple[str, str], ...]
     steps: tuple[Slotting, ...]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from tidegate.analyze.access import Access, accesses
 from tidegate.analyze.depend import Dependence, dependences
@@ -17,8 +18,9 @@ from tidegate.errors import OrderNotProvable, UnknownProducer
 from tidegate.ir import legal, tir
 from tidegate.plan.finish import assemble, is_copy, numbered, only_needed, touches, unordered
 from tidegate.plan.order import Facts, facts, make, missing, readers_of
+from tidegate.plan.pipeline import Schedule, own_steps, pipelined
 from tidegate.plan.plan import AsyncPlan, Sync, SyncKind
-from tidegate.plan.timeline import Ahead, Guard, Issue, Node, Repeat, When, after, groups, timeline, walk
+from tidegate.plan.timeline import Guard, Issue, Node, Repeat, When, after, groups, timeline, walk
 from tidegate.target.target import Target
 
 
@@ -61,19 +63,19 @@ def analyse_with(analysis: Analysis, places: Mapping[str, tuple[int, int]]) -> A
     return replace(analysis, allocation=allocation, dependences=found)
 
 
-def facts_for(analysis: Analysis, ahead: Ahead) -> Facts:
+def facts_for(analysis: Analysis, ahead: Mapping[str, int]) -> Facts:
     return facts(analysis.program, groups(analysis.program, ahead), analysis.dependences, touches(analysis.accesses))
 
 
 def in_order(analysis: Analysis) -> AsyncPlan:
     """Nothing runs ahead; each wait and rendezvous stands just before the access that needs it."""
-    return _produce(analysis, "in_order", {})
+    return _produce(analysis, "in_order", Schedule())
 
 
 def multistage(analysis: Analysis) -> AsyncPlan:
-    """Rings of S slots are filled S-1 items ahead of their reader."""
+    """Rings of S slots are filled S-1 items ahead of their reader; the first fragments are read a trip early."""
     ahead = {r.name: r.stages - 1 for r in analysis.program.rings if r.staged and r.loop and r.stages > 1}
-    return _produce(analysis, "multistage", ahead)
+    return _produce(analysis, "multistage", pipelined(analysis.program, ahead))
 
 
 PRODUCERS: dict[str, Callable[[Analysis], AsyncPlan]] = {"in_order": in_order, "multistage": multistage}
@@ -87,17 +89,11 @@ def producer(name: object, target: Target) -> Callable[[Analysis], AsyncPlan]:
     return found
 
 
-def _produce(analysis: Analysis, name: str, ahead: Ahead) -> AsyncPlan:
-    nodes = timeline(analysis.program, ahead)
-    known = facts_for(analysis, ahead)
-    fixed = _regular_commits(nodes, known)
-    demands = {
-        loop: readers_of(
-            nodes, known, tuple(r for g in known.groups if g.loop == loop and g.ahead for r in g.rings), loop
-        )
-        for loop in {g.loop for g in known.groups if g.ahead}
-    }
-    syncs = [*fixed.values(), *missing(nodes, known, fixed, demands)]
+def _produce(analysis: Analysis, name: str, schedule: Schedule) -> AsyncPlan:
+    nodes = timeline(analysis.program, schedule)
+    known = facts_for(analysis, schedule.ahead)
+    fixed = _regular_commits(nodes)
+    syncs = [*fixed.values(), *missing(nodes, known, fixed, _demands(nodes, known, schedule))]
     ordered = _in_timeline_order(nodes, syncs)
     kept = only_needed(nodes, known, ordered)
     left = unordered(nodes, known, kept)
@@ -118,8 +114,23 @@ def _produce(analysis: Analysis, name: str, ahead: Ahead) -> AsyncPlan:
         analysis.accesses,
         known,
         nodes,
+        schedule,
         kept,
     )
+
+
+def _demands(nodes: tuple[Node, ...], known: Facts, schedule: Schedule) -> dict[str, tuple[str, ...]]:
+    """Place -> the reads of a trip's items that must be ready there: one wait and one rendezvous then serve all of
+    them. It is the head of the body, or, with early reads, where those stand."""
+    found: dict[str, tuple[str, ...]] = {}
+    for repeat in (n for n in walk(nodes) if isinstance(n, Repeat)):
+        rings = tuple(r for g in known.groups if g.loop == repeat.loop.id and g.ahead for r in g.rings)
+        if not rings:
+            continue
+        early = any(s.id in schedule.early for s in own_steps(repeat.loop.body))
+        places = (f"{repeat.place}.first", f"{repeat.place}.next") if early else (repeat.body[0].place,)
+        found |= dict.fromkeys(places, readers_of(repeat, known, rings))
+    return found
 
 
 def _in_timeline_order(nodes: tuple[Node, ...], syncs: list[Sync]) -> list[Sync]:
@@ -127,30 +138,31 @@ def _in_timeline_order(nodes: tuple[Node, ...], syncs: list[Sync]) -> list[Sync]
     return sorted(syncs, key=lambda s: order.get(s.place, len(order)))  # stable: fixed ones first at one place
 
 
-def _regular_commits(nodes: tuple[Node, ...], known: Facts) -> dict[str, Sync]:
+def _regular_commits(nodes: tuple[Node, ...]) -> dict[str, Sync]:
     """One commit behind the fills of each turn, outside their guards, so that every path counts the same groups; and
     one behind copies that lead a body, so that the fills which run ahead are younger than they are."""
     out: dict[str, Sync] = {}
     blocks = [nodes, *(n.body for n in walk(nodes) if isinstance(n, (Repeat, When)))]
     for block in blocks:
-        for at, node in enumerate(block):
-            following = block[at + 1] if at + 1 < len(block) else None
-            if isinstance(node, Guard) and _copies(node):
-                if isinstance(following, Guard) and _turn(following) == _turn(node):
-                    continue
-                place = after(nodes, node.place)
-            elif isinstance(node, Issue) and is_copy(node.step) and isinstance(following, Guard):
-                place = following.place
-            else:
-                continue
+        fills = [n for n in block if isinstance(n, Guard) and _copies(n)]
+        last = {_turn(guard): guard for guard in fills}  # several channels, and rings apart, fill in one turn
+        for guard in last.values():
+            place = after(nodes, guard.place)
             out[place] = make(SyncKind.COPY_COMMIT, place)
+        for node, following in pairwise(block):
+            if fills and isinstance(node, Issue) and is_copy(node.step) and not _leads(following):
+                out[following.place] = make(SyncKind.COPY_COMMIT, following.place)
     return out
+
+
+def _leads(node: Node) -> bool:
+    return isinstance(node, Issue) and is_copy(node.step)
 
 
 def _copies(guard: Guard) -> bool:
     return any(isinstance(n, Issue) and is_copy(n.step) for n in walk(guard.body))
 
 
-def _turn(guard: Guard) -> str:
-    """Loop and turn of a fill: the part of its place before the group's name."""
-    return guard.place.rsplit(".", 1)[0]
+def _turn(guard: Guard) -> tuple[str, ...]:
+    """Loop and turn of a fill: the parts of its place before the group's name."""
+    return tuple(guard.place.split(".")[:2])

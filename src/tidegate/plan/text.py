@@ -24,7 +24,8 @@ def render(plan: AsyncPlan) -> str:
         lines.append(f"  empty: {c.empty}")
     for s in plan.schedule:
         ahead = ", ".join(f"{ring} +{items}" for ring, items in s.ahead) or "nothing"
-        lines.append(f"loop {s.loop}: {ahead} ahead, {s.prologue} turns of prologue")
+        early = f", {', '.join(s.early)} a trip early" if s.early else ""
+        lines.append(f"loop {s.loop}: {ahead} ahead{early}, {s.prologue} turns of prologue")
     lines.append(f"syncs: {len(plan.syncs)}")
     lines += [f"  {describe(s)}" for s in plan.syncs]
     return "\n".join(lines)

@@ -1,19 +1,21 @@
 """The timeline: the legal program in the order in which a schedule issues it, before any sync.
 
-Rings that a schedule fills ahead get a prologue before their loop and a guarded fill inside it; everything else keeps
-its place (insert, do not move). Producers place syncs on this timeline and lowering walks it, so both see the same
-order. Every node has a ``place``, the name that syncs refer to.
+Rings that a schedule fills ahead get a prologue before their loop and a guarded fill inside it; reads that it issues
+early stand before the loop and at the end of a trip, for the next one; everything else keeps its place (insert, do not
+move). A fill ahead works out again what it depends on, conditions and integers, for its own trip. Producers place syncs
+on this timeline and lowering walks it, so both see the same order. Every node has a ``place``, the name that syncs
+refer to.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from tidegate.ir import legal, tir
 from tidegate.ir.expr import Bin, Expr, Int, Sym, add, less, substitute, symbols
-from tidegate.ir.spec import expressions
+from tidegate.ir.spec import expressions, with_names
+from tidegate.plan.pipeline import Schedule, last_product, own_steps
 
 END = "end"
 """The place behind the last node."""
@@ -33,7 +35,7 @@ class Issue:
 
 @dataclass(frozen=True)
 class Guard:
-    """The fill of an item of ``loop`` ahead of its reader: executes ``body`` if the item is one of the loop's."""
+    """What is issued ahead for an item of ``loop``, a fill or early reads: executes ``body`` if there is the item."""
 
     place: str
     condition: Expr
@@ -83,12 +85,8 @@ class Group:
     ahead: int
 
 
-Ahead = Mapping[str, int]
-"""Ring -> how many items ahead of the reader it is filled."""
-
-
-def groups(program: legal.LegalProgram, ahead: Ahead) -> tuple[Group, ...]:
-    """The channels of a schedule: rings of several slots by loop, depth and distance."""
+def groups(program: legal.LegalProgram, ahead: Mapping[str, int]) -> tuple[Group, ...]:
+    """The channels of a schedule: rings of several slots by loop, depth and distance (``ahead``, by ring)."""
     found: dict[tuple[str, int, int], list[str]] = {}
     for ring in program.rings:
         if ring.stages > 1 and ring.loop:
@@ -101,9 +99,9 @@ def groups(program: legal.LegalProgram, ahead: Ahead) -> tuple[Group, ...]:
     return tuple(out)
 
 
-def timeline(program: legal.LegalProgram, ahead: Ahead) -> tuple[Node, ...]:
-    """All nodes, loops nested, for fills that run ``ahead``."""
-    nodes = _Builder(program, ahead).block(program.body, "", None)
+def timeline(program: legal.LegalProgram, schedule: Schedule) -> tuple[Node, ...]:
+    """All nodes, loops nested, for a schedule."""
+    nodes = _Builder(program, schedule).block(program.body, "", None)
     while (kept := _read(nodes, frozenset(_names(nodes)))) != nodes:
         nodes = kept
     return nodes
@@ -137,13 +135,13 @@ def _read(nodes: tuple[Node, ...], names: frozenset[str]) -> tuple[Node, ...]:
 
 @dataclass
 class _Builder:
-    """Builds the nodes of a program for one choice of what runs ahead."""
+    """Builds the nodes of a program for one schedule."""
 
     program: legal.LegalProgram
-    ahead: Ahead
+    schedule: Schedule
 
     def __post_init__(self) -> None:
-        self.groups = groups(self.program, self.ahead)
+        self.groups = groups(self.program, self.schedule.ahead)
 
     def block(self, body: legal.Body, loop: str, index: Expr | None) -> tuple[Node, ...]:
         out: list[Node] = []
@@ -154,33 +152,81 @@ class _Builder:
                 inside = self.block(node.body, loop, index)
                 if inside:
                     out.append(When(node.id, node.condition, inside, node.span.line))
-            elif not self.is_ahead(node):
+            elif not self.is_ahead(node) and node.id not in self.schedule.early:
                 out.append(Issue(node.id, node, 0, loop, index))
         return tuple(out)
 
     def is_ahead(self, step: legal.Step) -> bool:
-        return step.fills is not None and self.ahead.get(step.fills, 0) > 0
+        return step.fills is not None and self.schedule.ahead.get(step.fills, 0) > 0
 
     def loop(self, loop: legal.Loop) -> list[Node]:
         mine = [g for g in self.groups if g.loop == loop.id]
-        running = [g for g in mine if g.ahead > 0]
-        depth = max((g.ahead for g in running), default=0)
+        early = [s for s in own_steps(loop.body) if s.id in self.schedule.early]
+        body = self.body(loop, mine)
+        turns = {g.name: Turn(f"{loop.id}.turn.{g.name}", g.name, "read" if g.ahead else "both") for g in mine}
+        if early:
+            end = last_product(loop.body)
+            at = next(i for i, n in enumerate(body) if end and n.place == end.id)
+            passed = [turns.pop(g.name) for g in mine if g.ahead]
+            following = self.early(loop, f"{loop.id}.next", early, add(Sym(loop.index), 1))
+            body[at:at] = [*passed, following]
+        repeat = Repeat(loop.id, loop, (*body, *turns.values()))
+        first = [self.early(loop, f"{loop.id}.first", early, Int(0))] if early else []
+        return [*self.prologue(loop, mine), *first, repeat]
+
+    def prologue(self, loop: legal.Loop, mine: list[Group]) -> list[Node]:
+        depth = max((g.ahead for g in mine), default=0)
         out: list[Node] = []
         for turn in range(-depth, 0):
-            for g in running:
+            for g in mine:
                 item = turn + g.ahead
-                if item >= 0:
+                if g.ahead and item >= 0:
                     out.append(self.fill(loop, g, f"{loop.id}.pro{turn + depth}.{g.name}", item, Int(item)))
-        body = list(self.block(loop.body, loop.id, Sym(loop.index)))
-        lead = self.leading_fills(body)
-        fills = [
-            self.fill(loop, g, f"{loop.id}.ahead.{g.name}", g.ahead, add(Sym(loop.index), g.ahead)) for g in running
-        ]
-        body[lead:lead] = fills
-        for g in mine:
-            body.append(Turn(f"{loop.id}.turn.{g.name}", g.name, "read" if g.ahead else "both"))
-        out.append(Repeat(loop.id, loop, tuple(body)))
         return out
+
+    def body(self, loop: legal.Loop, mine: list[Group]) -> list[Node]:
+        """The body with the fills that run ahead where the schedule has them: at its head, or before a step."""
+        body = self.hastened(self.block(loop.body, loop.id, Sym(loop.index)))
+        spots: dict[str, list[tuple[Group, tuple[str, ...]]]] = {}
+        for g in mine:
+            if g.ahead:
+                for spot in dict.fromkeys(self.schedule.fills.get(r, "") for r in g.rings):
+                    rings = tuple(r for r in g.rings if self.schedule.fills.get(r, "") == spot)
+                    spots.setdefault(spot, []).append((g, rings))
+        order = {n.place: i for i, n in enumerate(body)}
+        lead = self.leading_fills(body)
+        last: dict[str, int] = {}
+        where = {spot: order[spot] if spot else lead for spot in spots}
+        for spot, found in spots.items():
+            for g, _ in found:
+                last[g.name] = max(last.get(g.name, 0), where[spot])
+        for spot in sorted(spots, key=lambda s: -where[s]):
+            fills = []
+            for g, rings in spots[spot]:
+                name = g.name if rings == g.rings else f"{g.name}.{rings[0]}"
+                place, ends = f"{loop.id}.ahead.{name}", where[spot] == last[g.name]
+                fills.append(self.fill(loop, g, place, g.ahead, add(Sym(loop.index), g.ahead), rings, ends))
+            body[where[spot] : where[spot]] = fills
+        return body
+
+    def hastened(self, nodes: tuple[Node, ...]) -> list[Node]:
+        """The nodes with ``sooner`` steps before the product that precedes them."""
+        out: list[Node] = []
+        product = 0
+        for node in nodes:
+            if isinstance(node, Issue) and node.step.id in self.schedule.sooner:
+                out.insert(product, node)
+                product += 1
+                continue
+            if isinstance(node, Issue) and isinstance(node.step.instr, tir.Mma):
+                product = len(out)
+            out.append(node)
+        return out
+
+    def early(self, loop: legal.Loop, place: str, steps: list[legal.Step], index: Expr) -> Guard:
+        """The reads of a trip's item that are issued before the trip, if there is such a trip."""
+        issues = tuple(Issue(f"{place}/{s.id}", s, 0, loop.id, index) for s in steps)
+        return Guard(place, less(index, loop.trips), issues, loop.id)
 
     def leading_fills(self, body: list[Node]) -> int:
         """How many nodes at the head of a body are fills of rings that do not run ahead.
@@ -196,25 +242,33 @@ class _Builder:
                 break
         return count
 
-    def fill(self, loop: legal.Loop, group: Group, place: str, item: int, index: Expr) -> Guard:
-        """The guarded fill of one item of a group, with the turn of its cursor. What says whether and from where the
-        item is copied, conditions and integers, is worked out again for that item."""
-        slice_ = _Slice(loop, group, place, item, index, self.copies(loop, group))
-        turn = Turn(f"{place}/turn", group.name, "fill")
+    def fill(
+        self,
+        loop: legal.Loop,
+        group: Group,
+        place: str,
+        item: int,
+        index: Expr,
+        rings: tuple[str, ...] = (),
+        ends: bool = True,
+    ) -> Guard:
+        """The guarded fill of one item of a group, or of some of its ``rings``; ``ends``: with the turn of its cursor.
+        What says whether and from where the item is copied, conditions and integers, is worked out again for it."""
+        filled = frozenset(rings or group.rings)
+        slice_ = _Slice(loop, filled, place, item, index, self.copies(loop, filled))
+        turn = [Turn(f"{place}/turn", group.name, "fill")] if ends else []
         most = loop.trips.a if isinstance(loop.trips, Bin) and loop.trips.op == "min" else loop.trips
         never = isinstance(most, Int) and item >= most.value
-        body = (*slice_.nodes(loop.body), turn)
-        return Guard(place, Int(0) if never else less(index, loop.trips), body, loop.id)
+        return Guard(place, Int(0) if never else less(index, loop.trips), (*slice_.nodes(loop.body), *turn), loop.id)
 
-    def copies(self, loop: legal.Loop, group: Group) -> Mapping[str, tir.Name]:
+    def copies(self, loop: legal.Loop, rings: frozenset[str]) -> Mapping[str, tir.Name]:
         """The integers of a trip that a fill depends on, and the names of those that a fill ahead has instead."""
         names: set[str] = set()
-        while True:
+        before = None
+        while before != names:
             before = set(names)
-            _needed(loop.body, group, names, frozenset())
-            if names == before:
-                break
-        mine = {s.instr.scalar for s in _own_steps(loop.body) if isinstance(s.instr, tir.LdScalar)}
+            _needed(loop.body, rings, names, frozenset())
+        mine = {s.instr.scalar for s in _of_trip(loop.body) if isinstance(s.instr, tir.LdScalar)}
         taken = names_of(self.program)
         found: dict[str, tir.Name] = {}
         for name in sorted(names & mine):
@@ -227,65 +281,54 @@ class _Builder:
 
 @dataclass(frozen=True)
 class _Slice:
-    """The part of a loop's body that fills a group, for the trip ``index``; ``copies``: its integers' names there."""
+    """The part of a loop's body that fills rings, for the trip ``index``; ``copies``: its integers' names there."""
 
     loop: legal.Loop
-    group: Group
+    rings: frozenset[str]
     place: str
     item: int
     index: Expr
     copies: Mapping[str, tir.Name]
 
     def nodes(self, body: legal.Body) -> tuple[Node, ...]:
+        renamed: dict[str, Expr] = {n: Sym(c) for n, c in self.copies.items()}
         out: list[Node] = []
         for node in body:
             if isinstance(node, legal.If):
-                inside = self.nodes(node.body)
-                if inside:
-                    renamed: dict[str, Expr] = {n: Sym(c) for n, c in self.copies.items()}
+                if inside := self.nodes(node.body):
                     condition = substitute(node.condition, {self.loop.index: self.index, **renamed})
                     out.append(When(f"{self.place}/{node.id}", condition, inside, node.span.line))
-            elif isinstance(node, legal.Step) and self.takes(node):
-                step = replace(node, instr=self.renamed(node.instr))
+            elif isinstance(node, legal.Step) and (instr := self.taken(node)) is not None:
+                step = replace(node, instr=with_names(instr, renamed))
                 out.append(Issue(f"{self.place}/{node.id}", step, self.item, self.loop.id, self.index))
         return tuple(out)
 
-    def takes(self, step: legal.Step) -> bool:
-        return step.fills in self.group.rings or (
-            isinstance(step.instr, tir.LdScalar) and step.instr.scalar in self.copies
-        )
-
-    def renamed(self, instr: tir.Instruction) -> tir.Instruction:
-        known: dict[str, Expr] = {n: Sym(c) for n, c in self.copies.items()}
-        changes: dict[str, Any] = {}
-        for f in fields(instr):
-            operand = getattr(instr, f.name)
-            if isinstance(operand, tir.Window):
-                origin = tuple(substitute(e, known) for e in operand.origin)
-                changes[f.name] = replace(operand, origin=origin)
-        if isinstance(instr, tir.LdScalar):
-            changes["scalar"] = self.copies[instr.scalar]
-        return replace(instr, **changes) if known else instr
+    def taken(self, step: legal.Step) -> tir.Instruction | None:
+        """The instruction of a step of this part."""
+        if isinstance(step.instr, tir.LdScalar):
+            copy = self.copies.get(step.instr.scalar)
+            return None if copy is None else replace(step.instr, scalar=copy)
+        return step.instr if step.fills in self.rings else None
 
 
-def _needed(body: legal.Body, group: Group, names: set[str], around: frozenset[str]) -> None:
-    """Adds the names that the fills of a group, and the integers in ``names``, depend on."""
+def _needed(body: legal.Body, rings: frozenset[str], names: set[str], around: frozenset[str]) -> None:
+    """Adds the names that the fills of rings, and the integers in ``names``, depend on."""
     for node in body:
         if isinstance(node, legal.If):
-            _needed(node.body, group, names, around | set(symbols(node.condition)))
+            _needed(node.body, rings, names, around | set(symbols(node.condition)))
         elif isinstance(node, legal.Step) and (
-            node.fills in group.rings or (isinstance(node.instr, tir.LdScalar) and node.instr.scalar in names)
+            node.fills in rings or (isinstance(node.instr, tir.LdScalar) and node.instr.scalar in names)
         ):
             names |= around | {n for e in expressions(node.instr) for n in symbols(e)}
 
 
-def _own_steps(body: legal.Body) -> Iterator[legal.Step]:
+def _of_trip(body: legal.Body) -> Iterator[legal.Step]:
     """The steps of a trip, those under conditions included, but not those of inner loops."""
     for node in body:
         if isinstance(node, legal.Step):
             yield node
         elif isinstance(node, legal.If):
-            yield from _own_steps(node.body)
+            yield from _of_trip(node.body)
 
 
 def names_of(program: legal.LegalProgram) -> set[str]:

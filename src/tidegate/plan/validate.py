@@ -8,6 +8,7 @@ from tidegate.ir import legal
 from tidegate.ir.spec import is_name
 from tidegate.plan.finish import unordered
 from tidegate.plan.order import Facts, Unmet
+from tidegate.plan.pipeline import Schedule, last_product, movable, own_steps, problem
 from tidegate.plan.plan import AsyncPlan, SyncKind
 from tidegate.plan.producers import Analysis, analyse_with, facts_for
 from tidegate.plan.timeline import END, timeline, walk
@@ -20,11 +21,11 @@ def validate(plan: AsyncPlan, analysis: Analysis) -> None:
     _fits(plan, analysis)
     _memory(plan, analysis)
     analysis = analyse_with(analysis, {b.ring: (b.offset, b.stride) for b in plan.buffers})
-    ahead = {ring: items for loop in plan.schedule for ring, items in loop.ahead}
-    _schedule(ahead, analysis)
-    nodes = timeline(analysis.program, ahead)
+    schedule = Schedule.of(plan.schedule)
+    _schedule(schedule, analysis)
+    nodes = timeline(analysis.program, schedule)
     _syncs(plan, {n.place for n in walk(nodes)} | {END})
-    facts = facts_for(analysis, ahead)
+    facts = facts_for(analysis, schedule.ahead)
     left = unordered(nodes, facts, plan.syncs)
     if left:
         raise _unordered(left[0], facts)
@@ -90,13 +91,44 @@ def _end(buffer: object, ring: legal.Ring) -> int:
     return int(stride) * (ring.stages - 1) + ring.layout.bytes
 
 
-def _schedule(ahead: dict[str, int], analysis: Analysis) -> None:
+def _schedule(schedule: Schedule, analysis: Analysis) -> None:
     rings = {r.name: r for r in analysis.program.rings}
-    for name, items in ahead.items():
+    for name, items in schedule.ahead.items():
         ring = rings.get(name)
         if ring is None or not ring.staged or not ring.loop or not 0 <= items < max(ring.stages, 1):
             raise _reject(
                 f"the schedule fills {name} {items} items ahead", "a ring of S slots can be filled at most S-1 ahead"
+            )
+    known: set[str] = set()
+    for loop in legal.loops(analysis.program.body):
+        body = list(own_steps(loop.body))
+        known |= {s.id for s in body}
+        if stuck := [s.id for s in body if s.id in schedule.sooner and not movable(s, loop.body)]:
+            raise _reject(f"the schedule reads {stuck[0]} sooner, which no product precedes", "leave sooner empty")
+        early = [s for s in body if s.id in schedule.early]
+        if early and (why := problem(analysis.program, loop, early, schedule.ahead)):
+            raise _reject(f"the schedule reads {early[0].id} a trip early: {why}", "leave early empty")
+        _fills(loop, early, schedule, analysis.program)
+    if strange := sorted((schedule.early | schedule.sooner) - known):
+        raise _reject(f"the schedule moves {strange[0]!r}, which is no step of a loop", "use steps of this plan")
+    if strange := sorted(r for r in schedule.fills if not schedule.ahead.get(r)):
+        raise _reject(f"the schedule has a place for fills of {strange[0]!r}, which do not run ahead", "drop it")
+
+
+def _fills(loop: legal.Loop, early: list[legal.Step], schedule: Schedule, program: legal.LegalProgram) -> None:
+    """Fills stand before a step of their loop's body that keeps its place, and before the early reads."""
+    rings = [r.name for r in program.rings if r.loop == loop.id and schedule.ahead.get(r.name)]
+    kept = (n for n in loop.body if not isinstance(n, legal.If) and getattr(n, "fills", None) not in rings)
+    body = [n.id for n in kept if n.id not in schedule.early]
+    last = last_product(loop.body)
+    if early and last:
+        body = body[: body.index(last.id) + 1]
+    for ring in rings:
+        if ring in schedule.fills and schedule.fills[ring] not in body:
+            raise _reject(
+                f"the schedule fills {ring} before {schedule.fills[ring]!r}, which does not stand in {loop.id} before "
+                "the early reads",
+                "use places of a fresh plan",
             )
 
 

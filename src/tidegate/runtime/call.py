@@ -1,109 +1,86 @@
-"""Calling a kernel object on arrays: picks the compiled form that fits them, compiling it the first time."""
+"""Calling a kernel: arrays that have been seen, where they have been seen, launch after one look-up.
+
+What a first call has checked and packed is kept under all that it depends on, addresses included, and is never changed,
+so that threads share it. What remains of a later call is to read what its arrays are now, one look-up, the current
+stream, and the driver.
+"""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from math import gcd
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
 
-from tidegate.errors import NoDriver
-from tidegate.ops.plain import bind_sizes
-from tidegate.runtime import device as devices
-from tidegate.runtime.arguments import packed
-from tidegate.runtime.compiled import Compiled, compile_program
-from tidegate.runtime.launch import Loaded, current_stream
+from tidegate.runtime import others
+from tidegate.runtime.arrays import Described
+from tidegate.runtime.prepared import Prepared, Ready
 
-if TYPE_CHECKING:
-    from tidegate.lang.kernel import Kernel
-
-MULTIPLE_MAX = 1024
-"""Sizes are told apart by the largest power of two up to this that divides them, so that edges which cannot occur
-cost nothing; other sizes with the same divisors reuse the compiled kernel."""
+MOST = 4096
+"""Calls that are remembered per kernel."""
 
 POINTER_ALIGN = 16
+"""Bytes: what a kernel may rely on in an address."""
 
-_compiling = threading.Lock()
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """What a call with the same kind of arrays needs but their addresses."""
-
-    loaded: Loaded
-    grid: int
-    sizes: tuple[int, ...]
-    device: int
+T = TypeVar("T")
+Call = Callable[..., None]
+Key = tuple[Any, ...]
 
 
-def call(kernel: Kernel, arguments: Sequence[Any], given: Mapping[str, Any]) -> None:
-    """Launches on the device of the arrays among ``arguments``; ``given`` are constants, ``warps`` and ``plan``.
+def caller(
+    describe: Callable[[Sequence[Any]], list[Described]],
+    prepare: Callable[[Sequence[Described], Mapping[str, Any]], Prepared],
+    captured: Callable[[], Key] | None = None,
+) -> Call:
+    """A function that launches on arrays, with constants and with the launch values that change from call to call.
 
-    torch tensors take a short way: one look-up by their dtypes, shapes, devices and alignment, then the launch.
+    It takes the short way with torch tensors: objects that have ``data_ptr`` and the rest. ``prepare``: checks arrays,
+    compiles for them and loads what they need, regardless of addresses but for their last bits. ``captured``: what
+    compiled code depends on besides.
     """
-    arrays, numbers = kernel.split(arguments) if kernel.signature.scalars else (arguments, ())
-    key: list[Any] = [kernel.captured(), *given.items()]
-    pointers, bits = [], 0
-    try:
-        for a in arrays:
-            pointer = a.data_ptr()
-            pointers.append(pointer)
-            bits |= pointer
-            key += (a.dtype, a.shape, a.is_contiguous(), a.get_device())
-    except AttributeError:
-        _compiled_for(kernel, arrays, given).loaded(*arrays, scalars=numbers)
-        return
-    key.append(bits % POINTER_ALIGN)
-    found = kernel.prepared.get(tuple(key))
-    if found is None:
-        loaded = _compiled_for(kernel, arrays, given).loaded
-        binding = loaded.binding(arrays)
-        found = kernel.prepared[tuple(key)] = Prepared(loaded, binding.grid, binding.sizes, _device_index(arrays))
-    if found.grid:
-        scalars = packed(found.loaded.kernel, numbers) if numbers else ()
-        found.loaded.launch(found.grid, (*pointers, *found.sizes, *scalars), current_stream(found.device), found.device)
+    ready: dict[Key, Ready] = {}
+    prepared: dict[Key, Prepared] = {}
+
+    def call(arrays: Sequence[Any], given: Mapping[str, Any], more: Sequence[int] = ()) -> None:
+        try:
+            key: Key = tuple(
+                [(a.data_ptr(), a.dtype, a.shape, a.get_device(), a.is_contiguous() or a.stride()) for a in arrays]
+            )
+        except (AttributeError, RuntimeError):
+            other(arrays, given, more)
+            return
+        if given:
+            key += tuple(given.items())
+        if captured is not None:
+            key += captured()
+        found = ready.get(key) or first(key, arrays, given)
+        stream = found.stream(found.index)
+        if more or (found.current is not None and found.current() != found.index):
+            found.launch(stream, more, found.current is not None)
+        elif found.start(found.configs[stream], found.function, found.parameters, None):
+            found.launch(stream)
+
+    def first(key: Key, arrays: Sequence[Any], given: Mapping[str, Any]) -> Ready:
+        """A call with tensors that are new, or at new addresses."""
+        tensors, rest = key[: len(arrays)], key[len(arrays) :]
+        pointers = [t[0] for t in tensors]
+        kind = (*(p % POINTER_ALIGN for p in pointers), *(t[1:] for t in tensors), *rest)
+        known = prepared.get(kind) or remember(prepared, kind, prepare(describe(arrays), given))
+        return remember(ready, key, known.at(pointers))
+
+    def other(arrays: Sequence[Any], given: Mapping[str, Any], more: Sequence[int]) -> None:
+        """A call with arrays of other kinds."""
+        described = describe(arrays)
+        kinds = (replace(d, pointer=d.pointer % POINTER_ALIGN, stream=None) for d in described)
+        kind = (*kinds, *given.items(), captured and captured())
+        known = prepared.get(kind) or remember(prepared, kind, prepare(described, given))
+        others.run(known, arrays, described, more)
+
+    return call
 
 
-def _compiled_for(kernel: Kernel, arrays: Sequence[Any], given: Mapping[str, Any]) -> Compiled:
-    """The compiled form that fits the arrays, made on first use."""
-    misaligned = 0
-    for array in arrays:
-        misaligned |= _address(array)
-    shapes = tuple(getattr(a, "shape", None) for a in arrays)
-    key = (shapes, misaligned % POINTER_ALIGN, _device_index(arrays), kernel.captured(), *given.items())
-    with _compiling:
-        if key not in kernel.launches:
-            kernel.launches[key] = _compiled(kernel, arrays, gcd(misaligned, POINTER_ALIGN), given)
-        found: Compiled = kernel.launches[key]
-    return found
-
-
-def _address(array: Any) -> int:
-    """The device address of an array; 0 for host arrays, which are copied to aligned memory."""
-    if hasattr(array, "data_ptr"):
-        return int(array.data_ptr())
-    interface = getattr(array, "__cuda_array_interface__", None)
-    return int(interface["data"][0]) if interface else 0
-
-
-def _device_index(arrays: Sequence[Any]) -> int:
-    """The CUDA device that holds the arrays; device 0 for host arrays."""
-    index = arrays[0].get_device() if arrays and hasattr(arrays[0], "get_device") else 0
-    return max(int(index), 0)
-
-
-def _compiled(kernel: Kernel, arrays: Sequence[Any], align: int, given: Mapping[str, Any]) -> Compiled:
-    options = kernel.with_sizes(arrays, given)
-    plan, share = options.pop("plan", None), options.pop("share", True)
-    device = devices.available(_device_index(arrays))
-    if device is None:
-        raise NoDriver(reason="the NVIDIA driver (libcuda.so.1) is not on this machine, or it has no GPU")
-    sizes = bind_sizes(kernel.program(**options), arrays)
-    multiples = {d: gcd(sizes[d], MULTIPLE_MAX) or MULTIPLE_MAX for d in kernel.dims}
-    key = ("compiled", device.arch, align, kernel.captured(), *multiples.items(), *options.items(), plan, share)
-    if key not in kernel.launches:
-        program = kernel.program(multiples, **options)
-        kernel.launches[key] = compile_program(program, device.arch, plan, share, align or POINTER_ALIGN)
-    found: Compiled = kernel.launches[key]
-    return found
+def remember(known: dict[Key, T], key: Key, value: T) -> T:
+    """Adds to a dictionary that forgets all when it is full: threads may read it meanwhile."""
+    if len(known) >= MOST:
+        known.clear()
+    known[key] = value
+    return value

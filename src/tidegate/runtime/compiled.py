@@ -185,6 +185,9 @@ class Compiled:
         """Launches on the arrays' device and current stream."""
         from tidegate.ops.plain import split
 
+        if not self.program.scalars:
+            self.loaded(*arguments)
+            return
         arrays, numbers = split(self.program, arguments)
         self.loaded(*arrays, scalars=tuple(numbers.values()))
 

@@ -1,10 +1,8 @@
-"""Loads a compiled kernel and launches it on torch tensors, arrays with __cuda_array_interface__, or NumPy arrays."""
+"""Loads a compiled kernel and launches it on torch tensors, CuPy and JAX arrays, or NumPy arrays."""
 
 from __future__ import annotations
 
 import ctypes
-import functools
-import sys
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -12,102 +10,47 @@ from typing import Any
 from tidegate.errors import LaunchRefused, NoDriver
 from tidegate.ir import tir
 from tidegate.runtime import driver
-from tidegate.runtime.arguments import Binding, Described, bind, describe, packed
+from tidegate.runtime.arguments import bind, packed
+from tidegate.runtime.arrays import Described, describe_all
+from tidegate.runtime.call import caller
 from tidegate.runtime.compile import Cubin
 from tidegate.runtime.device import Device, available
+from tidegate.runtime.prepared import Prepared
 
 SHARED_DEFAULT = 49152
 """Bytes of shared memory, dynamic and static together, that a CTA may have without opting in."""
 
 GRID_MAX = 2**31 - 1
-MOST_BINDINGS = 1024
 
 
 class Loaded:
     """A kernel on the device: call it with one array per parameter, in order, and the numbers of its scalar arguments
     as ``scalars``. Sizes follow from the arrays' shapes.
 
-    torch tensors and arrays with __cuda_array_interface__ are used where they are, on the caller's current stream (the
-    call returns before the kernel has run). NumPy arrays are copied to the device; outputs are copied back, and the
-    call returns when that is done. Safe to call from several threads.
+    torch tensors are used where they are, on torch's current stream of their device; arrays with
+    __cuda_array_interface__ on the stream that they name. The call returns before the kernel has run. For arrays that
+    name no stream (JAX, DLPack) it returns when the kernel is done. NumPy arrays are copied to the first device;
+    outputs are copied back, and the call returns when that is done. Safe to call from several threads.
 
-    Raises WrongArguments when arrays do not fit, NoDriver, LaunchRefused and LaunchFailed.
+    Raises WrongArguments when arrays or numbers do not fit, NoDriver, LaunchRefused and LaunchFailed.
     """
 
     def __init__(self, kernel: tir.Kernel, cubin: Cubin) -> None:
         self.kernel = kernel
         self.cubin = cubin
-        self._functions: dict[int, Any] = {}
-        self._bindings: dict[tuple[Any, ...], Binding] = {}
+        self._functions: dict[int, driver.Function] = {}
         self._lock = threading.Lock()
-        self._local = threading.local()
+        self._call = caller(self._describe, lambda arrays, given: self.prepare(arrays))
 
     def __call__(self, *arrays: Any, scalars: Sequence[Any] = ()) -> None:
-        torch = sys.modules.get("torch")
-        values = packed(self.kernel, scalars)
-        if torch is not None and arrays and isinstance(arrays[0], torch.Tensor):
-            self._on_tensors(torch, arrays, values)
-        elif arrays and hasattr(arrays[0], "__cuda_array_interface__"):
-            self._on_device_arrays(arrays, values)
-        else:
-            self._on_numpy(arrays, values)
+        self._call(arrays, {}, packed(self.kernel, scalars) if scalars or self.kernel.arguments else ())
 
-    # ------------------------------------------------------------------------------------------ kinds of arrays
+    def _describe(self, arrays: Sequence[Any]) -> list[Described]:
+        return describe_all(self.kernel.name, [p.name for p in self.kernel.params], arrays)
 
-    def _on_tensors(self, torch: Any, arrays: Sequence[Any], scalars: tuple[int, ...]) -> None:
-        key: list[Any] = []
-        pointers, bits, index = [], 0, arrays[0].get_device()
-        try:
-            for a in arrays:
-                pointer = a.data_ptr()
-                pointers.append(pointer)
-                bits |= pointer
-                key += (a.dtype, a.shape, a.is_contiguous(), a.get_device())
-        except AttributeError:  # not all are tensors: bind says so
-            key = []
-        binding = self._bindings.get(tuple(key))
-        if binding is None or bits & binding.unaligned:
-            binding = self._bind(tuple(key), [describe(a) for a in arrays])
-        if binding.grid:
-            self.launch(binding.grid, (*pointers, *binding.sizes, *scalars), current_stream(index), index)
-
-    def _on_device_arrays(self, arrays: Sequence[Any], scalars: tuple[int, ...]) -> None:
-        described = [describe(a) for a in arrays]
-        binding = self._bind((), described)
-        stream = next((d.stream for d in described if d.stream), 0)
-        if binding.grid:
-            self.launch(binding.grid, [*(d.pointer for d in described), *binding.sizes, *scalars], stream, 0)
-
-    def _on_numpy(self, arrays: Sequence[Any], scalars: tuple[int, ...]) -> None:
-        described = [describe(a) for a in arrays]
-        binding = self._bind((), described)
-        if binding.grid:
-            with driver.current(0):
-                self._with_copies(arrays, binding, scalars)
-
-    def _with_copies(self, arrays: Sequence[Any], binding: Binding, scalars: tuple[int, ...]) -> None:
-        import numpy as np
-
-        name = self.kernel.name
-        held: list[ctypes.c_uint64] = []
-        try:
-            for array in arrays:
-                host = np.ascontiguousarray(array)
-                held.append(driver.allocate(name, host.nbytes))
-                driver.to_device(name, held[-1], host.ctypes.data, host.nbytes)
-            self.launch(binding.grid, [*(memory.value for memory in held), *binding.sizes, *scalars], 0, 0)
-            driver.synchronize(name)
-            for param, array, memory in zip(self.kernel.params, arrays, held, strict=True):
-                if param.output:
-                    host = np.empty(array.shape, array.dtype)
-                    driver.to_host(name, host.ctypes.data, memory, host.nbytes)
-                    array[...] = host
-        finally:
-            for memory in held:
-                driver.free(memory)
-
-    def _bind(self, key: tuple[Any, ...], described: list[Described]) -> Binding:
-        binding = bind(self.kernel, described)
+    def prepare(self, arrays: Sequence[Described]) -> Prepared:
+        """Checks the arrays, and loads the kernel on their device."""
+        binding = bind(self.kernel, arrays)
         if binding.grid > GRID_MAX:
             raise LaunchRefused(
                 kernel=self.kernel.name,
@@ -115,51 +58,17 @@ class Loaded:
                 what=f"{binding.grid} CTAs, a grid has at most {GRID_MAX}",
                 advice="use larger tiles",
             )
-        if key:
-            if len(self._bindings) >= MOST_BINDINGS:
-                self._bindings.clear()
-            self._bindings[key] = binding
-        return binding
+        function = self.function(arrays[0].device if arrays else 0)
+        return Prepared(self.kernel, function, binding, driver.Configs(function, binding.grid))
 
-    def binding(self, arrays: Sequence[Any]) -> Binding:
-        """Checks arrays and says what launching on them takes; raises WrongArguments."""
-        return self._bind((), [describe(a) for a in arrays])
+    # ------------------------------------------------------------------------------------------ loading
 
-    # ------------------------------------------------------------------------------------------ launching
-
-    def launch(self, grid: int, values: Sequence[int], stream: int, index: int) -> None:
-        """Starts ``grid`` CTAs. ``values``: a device address per parameter, then the run-time sizes, then the
-        bits of the scalar arguments; nothing is checked. ``stream`` is a CUstream as a number, of device ``index``."""
-        try:
-            start, threads, smem = self._functions[index]
-            slots, address, _ = self._local.slots
-        except (KeyError, AttributeError):
-            start, threads, smem = self._function(index)
-            slots, address, _ = self._local.slots = self._slots()
-        # An argument of 32 bits is the low half of its 8-byte slot.
-        slots[:] = values
-        status = start(grid, 1, 1, threads, 1, 1, smem, ctypes.c_void_p(stream), address, None)
-        if status:
-            if status in driver.OTHER_CONTEXT:  # a thread that has not used this device yet
-                with driver.current(index):
-                    status = start(grid, 1, 1, threads, 1, 1, smem, ctypes.c_void_p(stream), address, None)
-            driver.check(self.kernel.name, "cuLaunchKernel", status)
-
-    def _slots(self) -> tuple[Any, ctypes.c_void_p, Any]:
-        """A thread's argument values, and the address of the array of their addresses, which must stay alive."""
-        count = len(self.kernel.params) + sum(d.value is None for d in self.kernel.dims)
-        count += len(self.kernel.arguments)
-        slots = (ctypes.c_uint64 * count)()
-        first = ctypes.addressof(slots)
-        pointers = (ctypes.c_void_p * count)(*(first + 8 * i for i in range(count)))
-        return slots, ctypes.c_void_p(ctypes.addressof(pointers)), pointers
-
-    def _function(self, index: int) -> tuple[Any, int, int]:
-        """What starts the kernel on device ``index``, its threads and bytes of shared memory: loaded once."""
+    def function(self, index: int) -> driver.Function:
+        """The kernel on device ``index``: loaded once."""
         with self._lock:
             if index not in self._functions:
-                start = functools.partial(driver.loaded().cuLaunchKernel, self._load(index))
-                self._functions[index] = (start, self.kernel.threads, self.kernel.smem)
+                handle = self._load(index)
+                self._functions[index] = driver.Function(handle, index, self.kernel.threads, self.kernel.smem)
             return self._functions[index]
 
     def _load(self, index: int) -> ctypes.c_void_p:
@@ -176,7 +85,7 @@ class Loaded:
                 what=f"compiled for {self.cubin.arch}, the GPU is {device.arch}",
                 advice=f"compile it for {device.arch}",
             )
-        with driver.current(index):
+        with driver.current(index), driver.capture_allowed():
             function = driver.load(name, self.cubin.code)
             static = driver.attribute(name, function, driver.SHARED_SIZE_BYTES)
             registers = driver.attribute(name, function, driver.NUM_REGS)
@@ -209,10 +118,3 @@ def refuse_over_limit(kernel: tir.Kernel, device: Device, static: int, registers
             f"the GPU has {device.registers}",
             "use fewer warps or smaller register tiles",
         )
-
-
-def current_stream(index: int) -> int:
-    """torch's current stream on the device, as a number."""
-    torch = sys.modules["torch"]
-    raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)
-    return raw(index) if raw else int(torch.cuda.current_stream(index).cuda_stream)

@@ -62,18 +62,18 @@ MOST = 64
 
 
 def trial_arrays(kernel: tir.Kernel, sizes: Mapping[str, int], seed: int = 0) -> dict[str, Any]:
-    """The arguments by name: standard normal inputs, small integers, numbers for scalars, and outputs full of NaN: what
-    nobody writes shows."""
+    """The arguments by name: random arrays, small integers where instructions read some, numbers for scalars, and where
+    nothing is read arrays in which what nobody writes shows."""
     import numpy as np
+
+    from tidegate.ops.samples import sample, unwritten
 
     rng = np.random.default_rng(seed)
     most = max([4, *(min(s, MOST) for s in sizes.values())])
+    counts = {s.src.tensor for s in tir.walk(kernel.body) if isinstance(s, tir.LdScalar)}
     arrays: dict[str, Any] = {}
     for param in kernel.params:
         shape = tuple(evaluate(e, sizes) for e in param.shape)
-        if not param.dtype.floating:
-            arrays[str(param.name)] = rng.integers(0, most, shape).astype(param.dtype.numpy)
-            continue
-        values = np.full(shape, np.nan, np.float32) if param.output else rng.standard_normal(shape, np.float32)
-        arrays[str(param.name)] = values.astype(param.dtype.numpy)
+        values = sample(rng, shape, param.dtype) if param.input else unwritten(shape, param.dtype)
+        arrays[str(param.name)] = rng.integers(0, most, shape).astype("i4") if param.name in counts else values
     return arrays | {str(s.name): TRIPS if s.dtype == I32 else 1.5 for s in kernel.arguments}

@@ -81,6 +81,7 @@ def simulate(
             axes: dict[str, int] = dict(zip((a.name for a in kernel.grid), index, strict=True))
             groups, steps = expand(kernel, {**sizes, **integers, **axes}, numbers, element)
             clocks = Clocks(kernel.warps, sum(b.stages for b in kernel.barriers))
+            tensors.begin(cta, clocks, steps)
             memory = SharedMemory(kernel.smem, program.cell, completion, rng, reports, steps, clocks, program.strict)
             Scheduler(Cta(program, tensors, memory, clocks, reports), groups, rng, script or ()).run()
         outputs = tensors.outputs({p.name: np.asarray(arrays[p.name]) for p in kernel.params if p.name in arrays})

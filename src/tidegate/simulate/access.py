@@ -24,12 +24,10 @@ CELL_TYPES: dict[int, np.dtype[Any]] = {1: np.dtype(np.uint8), 2: np.dtype(np.ui
 
 
 def cell_bytes(kernel: tir.Kernel) -> int:
-    """The largest of 1, 2, 4 that divides every element size, buffer address and swizzle unit."""
+    """The largest of 1, 2, 4 that divides every element size in memory, buffer address and swizzle unit."""
     unit = 4
     for param in kernel.params:
         unit = gcd(unit, param.dtype.size)
-    for register in kernel.registers:
-        unit = gcd(unit, register.dtype.size)
     for b in kernel.buffers:
         unit = gcd(unit, b.dtype.size, b.offset, b.stride, 1 << b.swizzle.base if b.swizzle.bits else 4)
     return unit
@@ -121,8 +119,9 @@ def tile_access(
 
 @dataclass(frozen=True)
 class GlobalAccess:
-    """``tile``: coordinates per axis [threads, registers]; ``flat``: their row-major element offset. ``width`` is the
-    bytes of one access."""
+    """``tile``: coordinates per axis [threads, registers], 0 along a gathered axis ``rows`` (None: no such axis);
+    ``flat``: their element offset in memory; ``below``: the axes that are bounded at 0. ``width`` is the bytes of one
+    access."""
 
     param: tir.Param
     shape: tuple[int, ...]
@@ -132,6 +131,8 @@ class GlobalAccess:
     tile: Tile
     flat: np.ndarray
     width: int
+    below: Coord = ()
+    rows: int | None = None
 
 
 @dataclass(frozen=True)
@@ -160,22 +161,50 @@ def global_access(
     param = kernel.param(window.tensor)
     if not len(tile) == len(shape) == len(window.origin) == len(window.bounds):
         raise _broken(stmt, f"{len(tile)} axes meet the {len(shape)} axes of {param.name}")
-    strides = [1]
-    for extent in reversed(shape[1:]):
-        strides.append(strides[-1] * extent)
-    strides.reverse()
+    strides = strides_of(param, shape)
+    rows = None if window.rows is None else window.rows.axis
+    if rows is not None:
+        tile = tuple(np.zeros_like(c) if axis == rows else c for axis, c in enumerate(tile))
     flat = sum((c * s for c, s in zip(tile, strides, strict=True)), np.zeros_like(tile[0]))
-    return GlobalAccess(param, shape, tuple(strides), extents, threads, tile, flat, width)
+    return GlobalAccess(param, shape, strides, extents, threads, tile, flat, width, window.below, rows)
 
 
-def locate(access: GlobalAccess, origin: tuple[int, ...], bounds: tuple[int | None, ...], threads: np.ndarray) -> Place:
-    """Where the elements of ``threads`` lie when the window starts at ``origin``."""
+def strides_of(param: tir.Param, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides in elements. With those of a strided tensor no row follows another directly, nor begins at a better
+    aligned address than is promised."""
+    strides, unit = [1], param.align // param.dtype.size
+    for extent in reversed(shape[1:]):
+        step = strides[-1] * extent
+        strides.append((step // unit + 1 | 1) * unit if param.strided else step)
+    return tuple(reversed(strides))
+
+
+def locate(
+    access: GlobalAccess,
+    origin: tuple[int, ...],
+    bounds: tuple[int | None, ...],
+    threads: np.ndarray,
+    gathered: np.ndarray | None = None,
+) -> Place:
+    """Where the elements of ``threads`` lie when the window starts at ``origin``; ``gathered`` [threads, registers]:
+    their coordinates along a gathered axis."""
     rows = threads - access.threads.base
     base = sum(o * s for o, s in zip(origin, access.strides, strict=True))
+    flat = access.flat[rows] + base
     inside: np.ndarray | None = None
     outside: np.ndarray | None = None
     for axis, (start, bound, extent) in enumerate(zip(origin, bounds, access.shape, strict=True)):
         stop = start + access.extents[axis]
+        if axis == access.rows:
+            assert gathered is not None
+            assert bound is not None
+            within = (gathered >= 0) & (gathered < bound)
+            inside = within if inside is None else inside & within
+            flat = flat + np.where(within, gathered, 0) * access.strides[axis]
+            continue
+        if start < 0 and axis in access.below:
+            within = access.tile[axis][rows] + start >= 0
+            inside = within if inside is None else inside & within
         if bound is not None and stop > bound:
             within = access.tile[axis][rows] + start < bound
             inside = within if inside is None else inside & within
@@ -185,14 +214,16 @@ def locate(access: GlobalAccess, origin: tuple[int, ...], bounds: tuple[int | No
             outside = beyond if outside is None else outside | beyond
     if outside is not None and inside is not None:
         outside &= inside
-    place = Place(access.flat[rows] + base, inside, outside if outside is not None and outside.any() else None, None)
+    place = Place(flat, inside, outside if outside is not None and outside.any() else None, None)
     return replace(place, misaligned=_misaligned(access, base, place, rows))
 
 
 def _misaligned(access: GlobalAccess, base: int, place: Place, index: np.ndarray) -> np.ndarray | None:
     size, width = access.param.dtype.size, access.width
     rows = any(
-        s * size % width for s, extent in zip(access.strides[:-1], access.extents[:-1], strict=True) if extent > 1
+        s * size % width
+        for axis, (s, extent) in enumerate(zip(access.strides[:-1], access.extents[:-1], strict=True))
+        if extent > 1 or axis == access.rows
     )
     promised = access.param.align % width == 0 or width <= size
     if width <= size or (promised and not rows and base * size % width == 0):

@@ -18,8 +18,8 @@ def bind(
 ) -> tuple[dict[str, int], dict[str, np.ndarray], dict[str, float]]:
     """The sizes of the kernel, its input arrays, contiguous, and its scalar arguments.
 
-    Every input must be given. An output may be given, or left out when other arrays tell its shape; of a given one
-    only shape and dtype count. Raises WrongArrays.
+    Every tensor that is read must be given. One that is only written may be given, or left out when other arrays tell
+    its shape; of a given one only shape and dtype count. Raises WrongArrays.
     """
     known = {p.name for p in kernel.params} | {s.name for s in kernel.arguments}
     if extra := sorted(set(arrays) - known):
@@ -30,7 +30,7 @@ def bind(
     sizes = _sizes(kernel, given)
     for param in kernel.params:
         _check_shape(param, given.get(param.name), sizes)
-    inputs: dict[str, np.ndarray] = {p.name: np.ascontiguousarray(given[p.name]) for p in kernel.params if not p.output}
+    inputs: dict[str, np.ndarray] = {p.name: np.ascontiguousarray(given[p.name]) for p in kernel.params if p.input}
     return sizes, inputs, {s.name: _number(s, arrays.get(s.name)) for s in kernel.arguments}
 
 
@@ -51,7 +51,7 @@ def _refuse(what: str, advice: str) -> NoReturn:
 
 def _check_type(param: tir.Param, array: np.ndarray | None) -> None:
     if array is None:
-        if not param.output:
+        if param.input:
             _refuse(f"no array is given for {param.name}", f"give {param.name} as an array of {param.dtype}")
         return
     if array.dtype != param.dtype.numpy:
@@ -94,7 +94,7 @@ def _check_shape(param: tir.Param, array: np.ndarray | None, sizes: Mapping[str,
             f"{e} = {s}" if str(e) != str(s) else str(s) for e, s in zip(param.shape, shape, strict=True)
         )
         _refuse(f"{param.name} must have shape [{extents}], the array has {array.shape}", "make the sizes agree")
-    if len(shape) > 1 and (shape[-1] * param.dtype.size) % param.align:
+    if len(shape) > 1 and not param.strided and (shape[-1] * param.dtype.size) % param.align:
         _refuse(
             f"rows of {param.name} are {shape[-1] * param.dtype.size} bytes long, "
             f"which is no multiple of the alignment of {param.align} that the kernel relies on",

@@ -9,26 +9,21 @@ import numpy as np
 
 from tidegate.errors import NotExecutable
 from tidegate.ir import tir
+from tidegate.ir.dtypes import DType
 from tidegate.ir.layout import LANES, Layout, active_threads, coordinates
+from tidegate.ir.products import PRODUCTS, Product, accumulator_of
 from tidegate.ir.registers import folded_registers
+from tidegate.ops.convert import TF32_DROPPED, convert, product, widened
 from tidegate.ops.elementwise import ELEMENTWISE
 from tidegate.simulate.report import statement
 
-MMA_K = 16
-"""k extent of one mma.m16n8k16; sums of longer tiles are rounded to f32 after each such step."""
+WGMMA_K = 16
+"""k extent of one wgmma of 16-bit operands."""
 
 
-def apply(op: str, args: Sequence[np.ndarray | float], dtype: np.dtype) -> np.ndarray:
-    """Elementwise ``op``: floats in f32, rounded to nearest even into ``dtype``; integers and masks in 32 bits."""
-    integers = all(a.dtype == np.int32 for a in args if isinstance(a, np.ndarray)) and dtype == np.int32
-    wide = [_wide(a, integers) for a in args]
-    return np.asarray(ELEMENTWISE[op].numpy(*wide)).astype(dtype)
-
-
-def _wide(value: np.ndarray | float, integers: bool) -> np.ndarray | np.float32 | np.int32:
-    if isinstance(value, np.ndarray):
-        return value if value.dtype == np.int32 else value.astype(np.float32)
-    return np.int32(value) if integers else np.float32(value)
+def apply(op: str, args: Sequence[np.ndarray | float], types: Sequence[DType | None], dtype: DType) -> np.ndarray:
+    """Elementwise ``op`` on tiles of ``types`` and numbers (None), converted into ``dtype``."""
+    return convert(np.asarray(ELEMENTWISE[op].numpy(*widened(args, types, dtype))), dtype)
 
 
 @dataclass(frozen=True)
@@ -36,19 +31,29 @@ class WarpMma:
     """One warp's share of a tile mma. ``a`` [m, k] and ``b`` [k, n] are positions in the warp's flattened operand
     registers; ``row`` and ``column`` [lanes, registers] say where each accumulator register lies in [m, n]."""
 
+    product: Product
+    sums: DType
     a: np.ndarray
     b: np.ndarray
     row: np.ndarray
     column: np.ndarray
 
     def __call__(self, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
-        """The accumulators c [lanes, registers] plus a @ b, one k step after the other."""
-        left = a.reshape(-1).astype(np.float32)[self.a]
-        right = b.reshape(-1).astype(np.float32)[self.b]
-        total = c
-        for k in range(0, left.shape[1], MMA_K):
-            total = total + (left[:, k : k + MMA_K] @ right[k : k + MMA_K])[self.row, self.column]
+        """The accumulators c [lanes, registers] plus a @ b, one k step after the other: sums of floats are rounded to
+        f32 after each."""
+        left, right = (_multiplied(x)[at] for x, at in ((a.reshape(-1), self.a), (b.reshape(-1), self.b)))
+        total, depth = c, self.product.k
+        for k in range(0, left.shape[1], depth):
+            step = product(left[:, k : k + depth], right[k : k + depth], self.sums)
+            total = convert(total + step[self.row, self.column], self.sums)
         return total
+
+
+def _multiplied(values: np.ndarray) -> np.ndarray:
+    """Operands as tensor cores read them: of f32, the bits that tf32 has."""
+    if values.dtype != np.float32:
+        return values
+    return (values.view(np.uint32) >> TF32_DROPPED << TF32_DROPPED).view(np.float32)
 
 
 def warp_mmas(kernel: tir.Kernel, stmt: tir.Mma) -> tuple[WarpMma, ...]:
@@ -56,22 +61,24 @@ def warp_mmas(kernel: tir.Kernel, stmt: tir.Mma) -> tuple[WarpMma, ...]:
     a, b, c, d = (kernel.layout(kernel.register(r).layout) for r in (stmt.a, stmt.b, stmt.c, stmt.d))
     types = [kernel.register(r).dtype for r in (stmt.a, stmt.b, stmt.c, stmt.d)]
     fits = a.rank == b.rank == d.rank == 2 and a.shape[1] == b.shape[0] and d.shape == (a.shape[0], b.shape[1])
-    if stmt.shape != "m16n8k16" or not fits or a.shape[1] % MMA_K or c != d:
+    shape, sums = PRODUCTS[stmt.shape], accumulator_of(types[0])
+    if not fits or a.shape[1] % shape.k or c != d:
         raise NotExecutable(stmt=statement(stmt), what=f"tiles {a.shape}, {b.shape} and {d.shape} do not fit the mma")
-    if types[0] != types[1] or types[0].size != 2 or types[2].name != "f32" or types[3].name != "f32":
+    if types[0] not in shape.operands or types != [types[0], types[0], sums, sums]:
         raise NotExecutable(stmt=statement(stmt), what=f"no mma of {', '.join(map(str, types))}")
     if not a.threads == b.threads == d.threads:
         raise NotExecutable(stmt=statement(stmt), what="the operands are spread over different numbers of warps")
-    return tuple(_warp_mma(stmt, w, a, b, d) for w in range(d.threads // LANES))
+    return tuple(_warp_mma(stmt, w, (shape, sums), a, b, d) for w in range(d.threads // LANES))
 
 
-def _warp_mma(stmt: tir.Mma, warp: int, a: Layout, b: Layout, d: Layout) -> WarpMma:
+def _warp_mma(stmt: tir.Mma, warp: int, kind: tuple[Product, DType], a: Layout, b: Layout, d: Layout) -> WarpMma:
     lanes = slice(warp * LANES, (warp + 1) * LANES)
     rows, row = np.unique(coordinates(d)[0][lanes], return_inverse=True)
     columns, column = np.unique(coordinates(d)[1][lanes], return_inverse=True)
     k = np.arange(a.shape[1])
     shape = (LANES, d.registers)
     return WarpMma(
+        *kind,
         a=_positions(stmt, a, lanes, rows, k),
         b=_positions(stmt, b, lanes, k, columns),
         row=row.reshape(shape),
@@ -94,8 +101,8 @@ class WarpWgmma:
         left = a.astype(np.float32).reshape(self.a[0].shape)
         right = b.astype(np.float32).reshape(self.b[0].shape)
         total = c
-        for k in range(0, self.a[0].shape[1], MMA_K):
-            total = total + (left[:, k : k + MMA_K] @ right[k : k + MMA_K])[self.row, self.column]
+        for k in range(0, self.a[0].shape[1], WGMMA_K):
+            total = total + (left[:, k : k + WGMMA_K] @ right[k : k + WGMMA_K])[self.row, self.column]
         return total
 
 

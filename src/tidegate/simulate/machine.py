@@ -9,9 +9,11 @@ import numpy as np
 
 from tidegate.errors import NotExecutable
 from tidegate.ir import tir
+from tidegate.ir.dtypes import DType
+from tidegate.ir.elementwise import OPERATIONS
 from tidegate.ir.layout import LANES, Coord, Layout, coordinates
-from tidegate.ir.registers import source_registers
-from tidegate.ops.elementwise import ELEMENTWISE
+from tidegate.ir.registers import row_registers, source_registers
+from tidegate.ops.convert import constant, convert
 from tidegate.simulate.access import (
     CELL_TYPES,
     GlobalAccess,
@@ -41,7 +43,7 @@ from tidegate.simulate.engines import Engines
 from tidegate.simulate.memory import SharedMemory
 from tidegate.simulate.report import Reports, statement
 from tidegate.simulate.tensors import Tensors
-from tidegate.simulate.trace import Step, shared_operand, window_operand
+from tidegate.simulate.trace import Step, masked, shared_operand, window_operand
 
 T = TypeVar("T")
 
@@ -88,7 +90,8 @@ class Program:
         def make() -> GlobalAccess:
             window = window_operand(stmt)
             assert window is not None
-            if isinstance(stmt, (tir.StGlobal, tir.TmaStore)) and not self.kernel.param(window.tensor).output:
+            param = self.kernel.param(window.tensor)
+            if isinstance(stmt, (tir.StGlobal, tir.TmaStore, tir.AtomicAdd)) and not param.output:
                 raise NotExecutable(stmt=statement(stmt), what=f"{window.tensor} is an input")
             shape = self._shapes[window.tensor]
             if isinstance(stmt, (tir.TmaLoad, tir.TmaStore)):
@@ -97,13 +100,22 @@ class Program:
                 tile, extents = self._whole(slot)
                 threads = Threads(None, step.elected)
                 return global_access(self.kernel, stmt, window, shape, tile, extents, threads, 1)
-            assert isinstance(stmt, (tir.CpAsync, tir.LdGlobal, tir.StGlobal))
+            assert isinstance(stmt, (tir.CpAsync, tir.LdGlobal, tir.StGlobal, tir.AtomicAdd))
+            width = param.dtype.size if isinstance(stmt, tir.AtomicAdd) else stmt.bytes
             layout = self._layout(stmt).with_axes(window.fixed)
             threads = holders(self.kernel, layout, first_thread(layout, step.warps))
             tile = coordinates(layout)
-            return global_access(self.kernel, stmt, window, shape, tile, layout.shape, threads, stmt.bytes)
+            return global_access(self.kernel, stmt, window, shape, tile, layout.shape, threads, width)
 
         return self._once(("window", id(stmt), step.warps.start), make)
+
+    def rows(self, stmt: tir.Instruction, window: tir.Window) -> np.ndarray:
+        """Per register of the tile under a gathered window, the register that holds its row."""
+
+        def make() -> np.ndarray:
+            return np.array(row_registers(self.kernel, window, self._layout(stmt)), dtype=np.intp)
+
+        return self._once(("rows", id(stmt)), make)
 
     def renamed(self, stmt: tir.Move | tir.Slice | tir.Spread) -> np.ndarray:
         """Per register of the result, the register of the source."""
@@ -151,7 +163,7 @@ class Program:
 
 
 def _register_operand(stmt: tir.Instruction) -> tir.Name:
-    if isinstance(stmt, (tir.StGlobal, tir.StShared, tir.StMatrix)):
+    if isinstance(stmt, (tir.StGlobal, tir.AtomicAdd, tir.StShared, tir.StMatrix)):
         return stmt.src
     assert isinstance(stmt, (tir.LdGlobal, tir.LdShared, tir.LdMatrix))
     return stmt.dst
@@ -171,13 +183,15 @@ class Cta:
         self.accumulators = Accumulators(clocks.warps)
         threads = program.kernel.threads
         kind = CELL_TYPES[program.cell]
-        self._cells: dict[str, np.ndarray] = {}
+        self._cells: dict[str, np.ndarray] = {}  # of those that cells make up: the others never meet memory
         self._values: dict[str, np.ndarray] = {}
         self._defined: dict[str, np.ndarray] = {}
         for name, register in program.registers.items():
-            width = program.layouts[name].registers * register.dtype.size // program.cell
-            self._cells[name] = np.full((threads, width), np.iinfo(kind).max, kind)
-            self._values[name] = self._cells[name].view(register.dtype.numpy)
+            size = register.dtype.size
+            filled = np.full((threads, program.layouts[name].registers * size), 0xFF, np.uint8)
+            if size % program.cell == 0:
+                self._cells[name] = filled.view(kind)
+            self._values[name] = filled.view(register.dtype.numpy)
             self._defined[name] = np.zeros(threads, bool)
 
     def execute(self, step: Step, threads: np.ndarray) -> None:
@@ -227,7 +241,8 @@ class Cta:
         shared = self.program.shared(step)
         threads = shared.threads.of(threads)
         if len(threads):
-            values = self.tensors.load(step, self.program.window(step), threads)
+            rows = self.rows(stmt.src, step, threads)
+            values = self.tensors.load(step, self.program.window(step), threads, rows)
             cells = shared.cells(threads, step.slot)
             self.memory.write(step, cells, threads, values, copy=True, replicated=False)
             self.copies.issue(step, threads)
@@ -236,14 +251,23 @@ class Cta:
         access = self.program.window(step)
         threads = access.threads.of(threads)
         if len(threads):
-            self._define_cells(stmt.dst, stmt, threads, self.tensors.load(step, access, threads))
+            rows = self.rows(stmt.src, step, threads)
+            self._define_cells(stmt.dst, stmt, threads, self.tensors.load(step, access, threads, rows))
 
-    def st_global(self, step: Step, stmt: tir.StGlobal, threads: np.ndarray) -> None:
+    def rows(self, window: tir.Window, step: Step, threads: np.ndarray) -> np.ndarray | None:
+        """The coordinates of the threads' elements along the gathered axis of a window, if it has one."""
+        if window.rows is None:
+            return None
+        self.use(window.rows.register, step.stmt, threads)
+        return self._values[window.rows.register][threads][:, self.program.rows(step.stmt, window)].astype(np.int64)
+
+    def st_global(self, step: Step, stmt: tir.StGlobal | tir.AtomicAdd, threads: np.ndarray) -> None:
         access = self.program.window(step)
         threads = access.threads.of(threads)
         if len(threads):
             self.use(stmt.src, stmt, threads)
-            self.tensors.store(step, access, threads, self._cells[stmt.src][threads])
+            rows, add = self.rows(stmt.dst, step, threads), isinstance(stmt, tir.AtomicAdd)
+            self.tensors.store(step, access, threads, self._cells[stmt.src][threads], rows, add=add)
 
     def ld_shared(self, step: Step, stmt: tir.LdShared, threads: np.ndarray) -> None:
         self._read_shared(step, stmt.dst, self.program.shared(step), threads, collective=False)
@@ -281,7 +305,8 @@ class Cta:
         self._define(stmt.d, stmt, threads, mmas[warp](a, b, c))
 
     def fill(self, step: Step, stmt: tir.Fill, threads: np.ndarray) -> None:
-        self._define(stmt.dst, stmt, self.program.holders(stmt.dst, step).of(threads), stmt.value)
+        value = constant(stmt.value, self.program.registers[stmt.dst].dtype)
+        self._define(stmt.dst, stmt, self.program.holders(stmt.dst, step).of(threads), value)
 
     def positions(self, step: Step, stmt: tir.Positions, threads: np.ndarray) -> None:
         threads = self.program.holders(stmt.dst, step).of(threads)
@@ -298,31 +323,34 @@ class Cta:
     def ld_scalar(self, step: Step, stmt: tir.LdScalar, threads: np.ndarray) -> None:
         """Its value was read beforehand."""
         shape, element = self.tensors.shapes[stmt.src.tensor], step.origin
-        masked = any(b is not None and o >= b for o, b in zip(element, step.bounds, strict=True))
-        if not masked and not all(0 <= o < n for o, n in zip(element, shape, strict=True)):
+        if not masked(stmt.src, step) and not all(0 <= o < n for o, n in zip(element, shape, strict=True)):
             place = ", ".join(map(str, element))
             detail = f"element [{place}], the shape is {shape}"
             self.reports.add("out of bounds", stmt, thread=int(threads[0]), buffer=stmt.src.tensor, detail=detail)
 
     def map(self, step: Step, stmt: tir.Map, threads: np.ndarray) -> None:
-        if stmt.op not in ELEMENTWISE or ELEMENTWISE[stmt.op].arity != len(stmt.args):
+        if stmt.op not in OPERATIONS or OPERATIONS[stmt.op].arity != len(stmt.args):
             raise NotExecutable(
                 stmt=statement(stmt), what=f"there is no operation {stmt.op} of {len(stmt.args)} operands"
             )
         threads = self.program.holders(stmt.dst, step).of(threads)
         args: list[np.ndarray | float] = []
+        types: list[DType | None] = []
         for arg in stmt.args:
             if isinstance(arg, str):
                 self.use(arg, stmt, threads)
                 args.append(self._values[arg][threads])
+                types.append(self.program.registers[arg].dtype)
             else:
                 args.append(arg)
-        self._define(stmt.dst, stmt, threads, apply(stmt.op, args, self._values[stmt.dst].dtype))
+                types.append(None)
+        self._define(stmt.dst, stmt, threads, apply(stmt.op, args, types, self.program.registers[stmt.dst].dtype))
 
     def cast(self, step: Step, stmt: tir.Cast, threads: np.ndarray) -> None:
         threads = self.program.holders(stmt.dst, step).of(threads)
         self.use(stmt.src, stmt, threads)
-        self._define(stmt.dst, stmt, threads, self._values[stmt.src][threads].astype(self._values[stmt.dst].dtype))
+        dtype = self.program.registers[stmt.dst].dtype
+        self._define(stmt.dst, stmt, threads, convert(self._values[stmt.src][threads], dtype))
 
     def move(self, step: Step, stmt: tir.Move | tir.Slice | tir.Spread, threads: np.ndarray) -> None:
         threads = self.program.holders(stmt.dst, step).of(threads)
@@ -348,6 +376,11 @@ class Cta:
     def pass_by(self, step: Step, stmt: tir.Instruction, threads: np.ndarray) -> None:
         """A named barrier of other warps, or a number of registers."""
 
+    def settle(self) -> None:
+        """Forgets the accesses to memory that everyone knows of."""
+        self.memory.settle()
+        self.tensors.settle()
+
     def end(self) -> None:
         """The kernel has ended: nothing may be under way."""
         self.engines.end()
@@ -363,6 +396,7 @@ EXECUTE: dict[type, Callable[..., None]] = {
     tir.CpAsync: Cta.cp_async,
     tir.LdGlobal: Cta.ld_global,
     tir.StGlobal: Cta.st_global,
+    tir.AtomicAdd: Cta.st_global,
     tir.LdShared: Cta.ld_shared,
     tir.StShared: Cta.st_shared,
     tir.LdMatrix: Cta.ldmatrix,

@@ -19,7 +19,7 @@ from tidegate.simulate.barriers import Slot
 from tidegate.simulate.machine import Cta
 from tidegate.simulate.meeting import BLOCK_BARRIER, Cluster, Meeting, Meetings, listed
 from tidegate.simulate.report import statement
-from tidegate.simulate.trace import Group, Step, shared_operand
+from tidegate.simulate.trace import Group, Step, shared_operand, window_operand
 
 UNTIL_BLOCKED = 1 << 62
 TURNS = (1, 4, UNTIL_BLOCKED)
@@ -123,7 +123,7 @@ class Scheduler:
         """One statement for one part of the warp, or the point where it must be together; whether it can go on."""
         self._steps += 1
         if self._steps % SETTLE_EVERY == 0:
-            self._cta.memory.settle()
+            self._cta.settle()
         for part, threads in enumerate(warp.parts):
             if warp.at[part] < warp.end:
                 step = warp.group.steps[warp.at[part]]
@@ -214,7 +214,7 @@ class Scheduler:
                 self._pass(met)
                 self._runnable.append(met)
             if number == BLOCK_BARRIER:
-                self._cta.memory.settle()
+                self._cta.settle()
         if blocks:
             return False
         self._pass(warp)
@@ -246,7 +246,13 @@ class Scheduler:
 
     def _find_conflict(self, steps: Sequence[Step]) -> bool:
         ranges: dict[tuple[int, int], bool] = {}
+        tensors: dict[str, bool] = {}
         for step in steps:
+            if (window := window_operand(step.stmt)) is not None and self._cta.tensors.ordered(window.tensor):
+                writes = not isinstance(step.stmt, (tir.LdGlobal, tir.CpAsync, tir.TmaLoad))
+                if window.tensor in tensors and (writes or tensors[window.tensor]):
+                    return True
+                tensors[window.tensor] = tensors.get(window.tensor, False) or writes
             one = isinstance(step.stmt, ONE_LANE)
             if one and not (isinstance(step.stmt, tir.BarrierArrive) and step.stmt.per == "thread"):
                 if ranges:

@@ -117,9 +117,17 @@ def shared_operand(stmt: tir.Stmt) -> tir.Slot | None:
 
 
 def window_operand(stmt: tir.Stmt) -> tir.Window | None:
-    if isinstance(stmt, (tir.StGlobal, tir.TmaStore)):
+    if isinstance(stmt, (tir.StGlobal, tir.AtomicAdd, tir.TmaStore)):
         return stmt.dst
     return stmt.src if isinstance(stmt, (tir.CpAsync, tir.LdGlobal, tir.LdScalar, tir.TmaLoad)) else None
+
+
+def masked(window: tir.Window, step: Step) -> bool:
+    """Does the one element of a window lie outside its bounds?"""
+    return any(
+        bound is not None and (at >= bound or (at < 0 and axis in window.below))
+        for axis, (at, bound) in enumerate(zip(step.origin, step.bounds, strict=True))
+    )
 
 
 class _Expansion:
@@ -151,9 +159,8 @@ class _Expansion:
                 self._event += 1
                 out.append(self._step(stmt, path, warps))
                 if isinstance(stmt, tir.LdScalar):
-                    origin, bounds = out[-1].origin, out[-1].bounds
-                    inside = all(b is None or o < b for o, b in zip(origin, bounds, strict=True))
-                    self._scope[stmt.scalar] = self._element(stmt.src.tensor, origin) if inside else 0
+                    outside = masked(stmt.src, out[-1])
+                    self._scope[stmt.scalar] = 0 if outside else self._element(stmt.src.tensor, out[-1].origin)
         return out
 
     def _flatten(

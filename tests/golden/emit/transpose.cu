@@ -23,7 +23,6 @@ __device__ __forceinline__ void cp_async_16_zfill(u32 dst, const void* src, int 
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(dst), "l"(src), "r"(size) : "memory");
 }
 
-// Closes the group of this thread's copies since the last commit.
 __device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
 // Waits until at most `newest` of this thread's groups are incomplete.

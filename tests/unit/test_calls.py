@@ -1,0 +1,355 @@
+"""What a call does between Python and the driver: arguments, streams, devices, threads, and what is done once only."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import fake_driver
+import numpy as np
+import pytest
+from fake_driver import FakeDriver, Launch, Tensor, Torch
+
+import tidegate as tg
+from tidegate.errors import LaunchFailed, WrongArguments
+from tidegate.runtime import variants
+from tidegate.runtime.launch import Loaded
+
+FACTOR = 2.0
+
+
+def make() -> Any:
+    """A new kernel object."""
+
+    @tg.kernel(warps=1)
+    def scaled(x: tg.Tensor["R", 32, "f32"], y: tg.Out["R", 32, "f32"], *, BY=1.0):
+        for r in tg.grid(tg.tiles("R", 4)):
+            y[r, :] = tg.load(x[r, :]) * (BY * FACTOR)
+
+    return scaled
+
+
+def no_compiler(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Compiled forms load without machine code; returns those that are made."""
+    compile_program, made = variants.compile_program, []
+
+    def compile_(*args: Any) -> Any:
+        found = compile_program(*args)
+        found.__dict__["cubin"] = SimpleNamespace(code=b"", arch="sm_90a")
+        made.append(found)
+        return found
+
+    monkeypatch.setattr(variants, "compile_program", compile_)
+    return made
+
+
+@pytest.fixture
+def one(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDriver]:
+    """One GPU, whose context is current."""
+    no_compiler(monkeypatch)
+    fake, _ = fake_driver.install(monkeypatch)
+    fake.contexts.append(100)
+    yield fake
+    fake_driver.uninstall()
+
+
+@pytest.fixture
+def two(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[FakeDriver, Torch]]:
+    """Two GPUs; the first is current."""
+    no_compiler(monkeypatch)
+    fake, torch = fake_driver.install(monkeypatch, 2)
+    fake.contexts.append(100)
+    yield fake, torch
+    fake_driver.uninstall()
+
+
+def pair(rows: int = 8, at: int = 4096, device: int = 0) -> tuple[Tensor, Tensor]:
+    return Tensor("float32", rows, 32, at=at, device=device), Tensor(
+        "float32", rows, 32, at=at + (1 << 20), device=device
+    )
+
+
+def test_arguments_are_addresses_then_sizes(one: FakeDriver) -> None:
+    kernel = make()
+    for rows, at in ((8, 4096), (12, 4096), (8, 8192), (8, 4096)):
+        kernel(*pair(rows, at))
+        assert one.launches.pop() == Launch(0, (rows // 4, 1, 1), 32, 0, 70, [at, at + (1 << 20), rows])
+
+
+def test_nothing_is_asked_or_loaded_twice(one: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = make()
+    kernel(*pair())
+    one.calls.clear()
+    monkeypatch.setattr(variants, "describe_all", None)  # a second call must not come this way
+    kernel(*pair())
+    assert len(one.launches) == 2
+    assert one.calls == []
+
+
+def test_shapes_of_the_same_divisors_share_code(one: FakeDriver) -> None:
+    kernel = make()
+    for rows in (4, 12, 20, 28):
+        kernel(*pair(rows))
+    assert one.calls.count("cuLibraryLoadData") == 1
+    kernel(*pair(rows=5))
+    assert one.calls.count("cuLibraryLoadData") == 2
+
+
+def test_an_empty_grid_launches_nothing(one: FakeDriver) -> None:
+    kernel = make()
+    for _ in range(2):
+        kernel(*pair(rows=0))
+    assert one.launches == []
+
+
+def test_constants_and_module_values_choose_the_code(one: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = make()
+    for _ in range(2):
+        kernel(*pair())
+        kernel(*pair(), BY=3.0)
+        monkeypatch.setitem(globals(), "FACTOR", 5.0)
+        kernel(*pair())
+        monkeypatch.setitem(globals(), "FACTOR", 2.0)
+    assert one.calls.count("cuLibraryLoadData") == 3
+    with pytest.raises(tg.TidegateError, match="BY"):
+        kernel(*pair(), BY=[1.0])
+
+
+def test_tensors_are_checked_every_time(one: FakeDriver) -> None:
+    kernel = make()
+    x, y = pair()
+    kernel(x, y)
+    for arrays, message in [
+        ((x, Tensor("float16", 8, 32, at=1 << 20)), "y is f32, the array is f16"),
+        ((x, Tensor("float32", 8, 16, at=1 << 20)), r"got shape \(8, 16\)"),
+        ((x, Tensor("float32", 8, 32, device=-1)), "y is a tensor on the CPU"),
+        ((x, np.zeros((8, 32), np.float32)), "y is on host, x on cuda:0"),
+        ((x,), "1 arrays are given for 2 parameters"),
+        ((x, y, y), "3 arrays are given for 2 parameters"),
+        ((x, x), "y is written and shares memory with x"),
+        ((x, Tensor("float32", 8, 32, at=x.at + 512)), "y is written and shares memory with x"),
+    ]:
+        for _ in range(2):
+            with pytest.raises(WrongArguments, match=message):
+                kernel(*arrays)
+    assert len(one.launches) == 1
+
+
+def test_misaligned_tensors_get_code_of_their_own_and_loaded_kernels_refuse_them(one: FakeDriver) -> None:
+    kernel = make()
+    kernel(*pair())
+    kernel(*pair(at=4100))
+    assert one.calls.count("cuLibraryLoadData") == 2
+    loaded = compiled().loaded
+    loaded(*pair())
+    for _ in range(2):
+        with pytest.raises(WrongArguments, match="x is at address 0x1004, no multiple of 16 bytes"):
+            loaded(*pair(at=4100))
+
+
+def compiled(**given: Any) -> Any:
+    found = make().compile(target="h200", **given)
+    found.__dict__["cubin"] = SimpleNamespace(code=b"", arch="sm_90a")
+    return found
+
+
+def test_values_that_change_with_every_launch_come_last(one: FakeDriver) -> None:
+    loaded: Loaded = compiled().loaded
+    x, y = pair()
+    for value in (7, 8):
+        loaded._call((x, y), {}, (value, value + 1))
+        assert one.launches.pop().words == [x.at, y.at, 8, value, value + 1]
+
+
+def test_an_error_of_the_driver_names_the_kernel(one: FakeDriver) -> None:
+    kernel = make()
+    kernel(*pair())
+    one.status = 700
+    one.cuGetErrorName = lambda status, out: setattr(out._obj, "value", b"CUDA_ERROR_X")  # type: ignore[attr-defined]
+    for _ in range(2):
+        with pytest.raises(LaunchFailed, match="scaled: cuLaunchKernelEx returned CUDA_ERROR_X"):
+            kernel(*pair())
+
+
+# ---------------------------------------------------------------------------------------------- strides
+
+
+def test_strides_are_launch_arguments_of_code_that_is_compiled_for_them(one: FakeDriver) -> None:
+    kernel = make()
+    kernel(*pair())
+    x, y = pair()
+    for stride in (64, 96, 1 << 33, 0):
+        kernel(Tensor("float32", 8, 32, at=4096, strides=(stride, 1)), y)
+        assert one.launches.pop().words == [4096, y.at, 8, stride]
+    kernel(x, Tensor("float32", 8, 32, at=y.at, strides=(48, 1)))
+    assert one.launches.pop().words == [x.at, y.at, 8, 48]
+    assert one.calls.count("cuLibraryLoadData") == 3  # without strides, of x, of y
+    for stride in (33, 35, 34):  # of other alignment
+        kernel(Tensor("float32", 8, 32, at=4096, strides=(stride, 1)), y)
+    assert one.calls.count("cuLibraryLoadData") == 5
+    kernel(Tensor("float32", 1, 32, at=4096, strides=(7, 1)), Tensor("float32", 1, 32, at=y.at, strides=(9, 1)))
+    assert one.launches.pop().words == [4096, y.at, 1]  # one row has no stride
+
+
+def test_strides_that_no_kernel_can_work_with_are_refused_by_name(one: FakeDriver) -> None:
+    kernel = make()
+    x, y = pair()
+    for strides, message in [
+        ((1, 8), r"x has the stride 8 on axis 1 of shape \(8, 32\): accesses run along the last axis"),
+        ((64, 2), r"x has the stride 2 on axis 1 of shape \(8, 32\): accesses run along the last axis"),
+        ((-32, 1), r"x has the stride -32 on axis 0 of shape \(8, 32\): it runs backwards"),
+    ]:
+        with pytest.raises(WrongArguments, match=message):
+            kernel(Tensor("float32", 8, 32, at=4096, strides=strides), y)
+    for stride in (0, 16, 31):
+        with pytest.raises(WrongArguments, match=f"y has the stride {stride} on axis 0 .*: elements .* share memory"):
+            kernel(x, Tensor("float32", 8, 32, at=y.at, strides=(stride, 1)))
+    assert one.launches == []
+
+
+def test_columns_of_one_array_may_be_read_and_written(one: FakeDriver) -> None:
+    kernel = make()
+    left, right = (Tensor("float32", 8, 32, at=4096 + 4 * at, strides=(64, 1)) for at in (0, 32))
+    kernel(left, right)
+    assert one.launches.pop().words == [left.at, right.at, 8, 64, 64]
+    for at in (4, 28, -28, 36):  # into the columns of the other, in the same row or the next one
+        with pytest.raises(WrongArguments, match="y is written and shares memory with x"):
+            kernel(left, Tensor("float32", 8, 32, at=left.at + 4 * at, strides=(64, 1)))
+
+
+def test_loaded_kernels_take_the_strides_that_they_are_compiled_for(one: FakeDriver) -> None:
+    wide = Tensor("float32", 8, 32, at=4096, strides=(64, 1))
+    y = pair()[1]
+    with pytest.raises(WrongArguments, match=r"x is not contiguous .* with strides \(64, 1\)"):
+        compiled().loaded(wide, y)
+    loaded = compiled(strided={"x": 8}).loaded
+    loaded(wide, y)
+    loaded(*pair())
+    assert [launch.words[3] for launch in one.launches] == [64, 32]
+    with pytest.raises(WrongArguments, match="x has the stride 34 on axis 0: 136 bytes are no multiple of 16"):
+        loaded(Tensor("float32", 8, 32, at=4096, strides=(34, 1)), y)
+
+
+def test_copies_of_host_arrays_are_padded_for_kernels_that_take_strides(one: FakeDriver) -> None:
+    @tg.kernel(warps=1)
+    def copied(x: tg.Tensor["R", "N", "f32"], y: tg.Out["R", "N", "f32"]):
+        for r, n in tg.grid(tg.tiles("R", 4), tg.tiles("N", 32)):
+            y[r, n] = tg.load(x[r, n])
+
+    found = copied.compile(target="h200", strided=("x", "y"), multiples={"N": 1, "R": 1})
+    found.__dict__["cubin"] = SimpleNamespace(code=b"", arch="sm_90a")
+    found.loaded(np.ones((5, 7), np.float32), np.empty((5, 7), np.float32))
+    assert one.launches.pop().words == [1 << 20, 1 << 20, 5, 7, 8, 8]
+
+
+# ---------------------------------------------------------------------------------------------- devices, threads
+
+
+def test_each_device_gets_the_kernel_loaded_and_its_own_stream(two: tuple[FakeDriver, Torch]) -> None:
+    fake, torch = two
+    kernel = make()
+    for device in (0, 1, 0, 1):
+        kernel(*pair(device=device))
+        found = fake.launches.pop()
+        assert (found.device, found.stream) == (device, 70 + device)
+        assert fake.contexts == [100]  # as before
+    torch.current, fake.contexts[:] = 1, [101]
+    kernel(*pair(device=0))
+    assert fake.launches.pop().device == 0
+    assert fake.calls.count("cuLibraryLoadData") == 2
+    with pytest.raises(WrongArguments, match="y is on cuda:1, x on cuda:0"):
+        kernel(pair()[0], pair(device=1)[1])
+
+
+def test_many_threads_may_make_the_first_call(one: FakeDriver) -> None:
+    kernel, failures = make(), []
+    start = threading.Barrier(8)
+
+    def work(rows: int) -> None:
+        start.wait()
+        try:
+            for i in range(50):
+                kernel(*pair(rows, at=4096 * (1 + i % 3)))
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(4 * (1 + i % 2),)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert one.calls.count("cuLibraryLoadData") <= 2  # one per divisor of the sizes
+    assert len(one.launches) == 8 * 50
+    assert all(launch.words[2] == 4 * launch.grid[0] for launch in one.launches)
+
+
+# ---------------------------------------------------------------------------------------------- other arrays
+
+
+class Cuda:
+    """An array with __cuda_array_interface__ on device ``at >> 40``."""
+
+    def __init__(self, rows: int, at: int, stream: int | None) -> None:
+        about = {"typestr": "<f4", "shape": (rows, 32), "strides": None, "data": (at, False), "stream": stream}
+        self.__cuda_array_interface__ = about
+        self.shape, self.dtype = (rows, 32), "float32"
+
+
+@pytest.mark.parametrize(
+    ("streams", "chosen", "calls"),
+    [
+        ((1, 1), 0, []),
+        ((9, 9), 9, []),
+        ((9, 1), 9, ["cuEventRecord", "cuStreamWaitEvent"] * 2),
+        ((None, None), 0, ["cuStreamSynchronize"]),
+        ((None, 5), 5, ["cuStreamSynchronize"]),
+    ],
+)
+def test_arrays_of_others_run_on_the_streams_that_they_name(
+    two: tuple[FakeDriver, Torch], streams: tuple[int | None, int | None], chosen: int, calls: list[str]
+) -> None:
+    fake, _ = two
+    kernel, memory = make(), 1 << 40
+    x, y = Cuda(8, memory, streams[0]), Cuda(8, memory + 1024, streams[1])
+    for _ in range(2):
+        fake.calls.clear()
+        kernel(x, y)
+        found = fake.launches.pop()
+        assert (found.device, found.stream, found.words) == (1, chosen, [memory, memory + 1024, 8])
+        assert [c for c in fake.calls if c in ("cuEventRecord", "cuStreamWaitEvent", "cuStreamSynchronize")] == calls
+    assert fake.contexts == [100]
+
+
+def test_tensors_and_arrays_of_others_may_be_mixed(one: FakeDriver) -> None:
+    kernel = make()
+    kernel(Tensor("float32", 8, 32, at=4096), Cuda(8, 1 << 20, 70))
+    assert one.launches.pop().words == [4096, 1 << 20, 8]
+    with pytest.raises(WrongArguments, match="y is written and shares memory with x"):
+        kernel(Tensor("float32", 8, 32, at=4096), Cuda(8, 4096 + 128, 70))
+
+
+def test_numpy_arrays_are_copied(one: FakeDriver) -> None:
+    kernel = make()
+    x = np.ones((8, 32), np.float32)
+    kernel(x[:, ::-1], np.empty_like(x))
+    assert one.launches.pop().words == [1 << 20, 1 << 20, 8]
+    assert [c for c in one.calls if "Mem" in c] == ["cuMemcpyHtoD_v2"] * 2 + ["cuMemcpyDtoH_v2"] + ["cuMemFree_v2"] * 2
+    x.flags.writeable = False
+    for arrays, message in [((x, x), "y is written, the array is read-only")]:
+        with pytest.raises(WrongArguments, match=message):
+            kernel(*arrays)
+
+
+def test_the_plain_program_refuses_outputs_that_it_reads() -> None:
+    kernel = make()
+    x = np.ones((8, 32), np.float32)
+    wide = np.ones((8, 64), np.float32)
+    calls: list[Callable[..., Any]] = [kernel.plain, kernel.compile(target="h200").simulate]
+    for run in calls:
+        with pytest.raises(WrongArguments, match="y is written and shares memory with x"):
+            run(x, x)
+        run(wide[:, :32], wide[:, 32:])
+        assert (wide[:, 32:] == 2).all()
