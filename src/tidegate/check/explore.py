@@ -103,7 +103,9 @@ class Explorer:
         self.shared = shared and observe is None  # who observes looks at times, which states of one key need not share
         self.steps = 0
         self.open = False  # whether the end of a loop was taken to be any number
+        self.both_ways = "numbers"  # which undecided conditions are explored both ways: see `ways`
         self.given = given
+        self.loop_indices = frozenset(s.index for s in tir.walk(self.kernel.body) if isinstance(s, tir.For))
         self._conditions: dict[Expr, Formula] = {}
         self._later: dict[tuple[Part, ...], tuple[frozenset[Atom | Index], ...]] = {}
         self._survey()
@@ -174,6 +176,21 @@ class Explorer:
         """Whether every run of the kernel is like the one that is replayed."""
         unknown = self.atoms or self.used_grid or self.open or self.kernel.scalars or self.unknown.split
         return not unknown
+
+    @property
+    def ways(self) -> tuple[str, ...]:
+        """What to try in turn. Conditions on numbers that are read are explored both ways always. Those that compare a
+        loop's index with another one had better be too: what a fill ahead takes to be so, the reader of the item must
+        take to be so, and no bounds of the two indices say that. With numbers that are read, so may all others."""
+        tests = (test for formula in self._conditions.values() for test in tests_of(formula))
+        relative = any(self._relative(test.value) for test in tests)
+        if self.kernel.roles or not (relative or self.kernel.scalars):
+            return ("numbers",)
+        return (*(("indices",) if relative else ()), "numbers", *(("all",) if self.kernel.scalars else ()))
+
+    def _relative(self, form: Linear) -> bool:
+        names = [term.name for term, _ in form.terms if isinstance(term, Index) and term.name in self.ends]
+        return len(names) > 1 and any(name in self.loop_indices for name in names)
 
     def _look(self, terms: Iterable[tuple[Term, int]]) -> None:
         for term, distance in terms:
@@ -386,7 +403,7 @@ class Explorer:
         """The truth of a condition, both where nothing decides it. Sizes and indices are told apart as far as that
         decides: then Undecided is raised."""
         formula = self._formula(self.unknown.expression(condition, known))
-        own = [t for t in tests_of(formula) if not self.unknown.foreign(t.value, env)]
+        own = [] if self.both_ways == "all" else [t for t in tests_of(formula) if self._own(t.value, env)]
         truth = env.decided(formula)
         if truth is None:
             stop = env.undecided([t for t in own if env.holds(t) is None], str(condition))
@@ -395,6 +412,11 @@ class Explorer:
         elif len(own) == len(list(tests_of(formula))):
             return [(truth, known)]
         return self.unknown.outcomes(formula, known, env)
+
+    def _own(self, form: Linear, env: Env) -> bool:
+        """Is this decided by what the environment says of sizes and indices?"""
+        by_facts = self.unknown.foreign(form, env) or (self.both_ways == "indices" and self._relative(form))
+        return not by_facts
 
     def _looked_at(self, parts: tuple[Part, ...]) -> tuple[frozenset[Atom | Index], ...]:
         """Per part of a block the sizes and indices on which the control of later ones depends."""
