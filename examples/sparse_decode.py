@@ -2,7 +2,7 @@
 
 How long a sequence is and where its pages are is read from tensors; a page below 0 is left out (evicted, or masked by a
 block-sparse pattern). Query heads that share a key head are the rows of one product. Pages are copied ahead: the copy
-of a later page looks up its own table entry, and asks itself whether there is one.
+of a later page looks up its own table entry, and asks whether there is one.
 """
 
 import tidegate as tg

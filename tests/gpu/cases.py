@@ -107,10 +107,19 @@ def cases() -> Iterator[Case]:
             yield Case("stencil", "causal_conv", (("T", rows), ("C", 136), ("K", taps)), (("STAGES", stages),))
     yield gemm("gemm_v2", 192, 96, 160, BM=96, BN=48, BK=32, STAGES=3, warps=4)
     yield gemm("gemm_v2", 192, 96, 160, BM=16, BN=8, BK=16, STAGES=5, warps=8)
+    for plan in ("in_order", "multistage"):
+        for stages in (1, 2, 4):
+            more = (("plan", plan), ("STAGES", stages))
+            for steps, width in ((1000, 128), (70, 40), (0, 64)):
+                yield Case("scan_blocks", "scan_blocks", (("B", 9), ("T", steps), ("D", width)), more)
+            for heads, width in ((16, 128), (5, 64)):
+                sizes = (("B", 9), ("HK", 2), ("G", heads), ("P", 20), ("N", 8))
+                yield Case("sparse_decode", "sparse_decode", sizes, (*more, ("D", width)))
 
 
-def inputs(program: Any, sizes: dict[str, int], seed: int = 0) -> dict[str, np.ndarray]:
-    """Random arrays by parameter name; in those that are only written an element that is left unwritten shows."""
+def inputs(program: Any, sizes: dict[str, int], seed: int = 0) -> dict[str, Any]:
+    """Random arguments by parameter name, in order; in outputs that are only written an element that is left unwritten
+    shows."""
     from tidegate.ir.expr import evaluate
     from tidegate.ops.samples import sample, unwritten
 
@@ -119,4 +128,14 @@ def inputs(program: Any, sizes: dict[str, int], seed: int = 0) -> dict[str, np.n
     for tensor in program.tensors:
         shape = tuple(evaluate(e, sizes) for e in tensor.shape)
         out[tensor.name] = sample(rng, shape, tensor.dtype) if tensor.input else unwritten(shape, tensor.dtype)
-    return out
+        if tensor.name == "lengths":
+            out[tensor.name] = lengths(*shape).astype(np.int32)
+        if tensor.name == "table":
+            out[tensor.name] = rng.integers(-1, sizes["P"] + 1, shape).astype(np.int32)
+    out.update({s.name: -0.1 for s in program.scalars})
+    return {name: out[name] for name in program.order}
+
+
+def lengths(count: int) -> np.ndarray:
+    """0, 1, a block, a few blocks and a ragged one, more than there is."""
+    return np.array([0, 1, 32, 64, 65, 200, 447, 512, 5000])[:count]
