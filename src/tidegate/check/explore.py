@@ -42,6 +42,12 @@ from tidegate.ir.expr import Expr, Int
 MAX_STEPS = 200_000
 """Statements executed in one check."""
 
+CASE_STEPS = 1_500
+"""Statements executed in one case before some size is looked at more closely."""
+
+SLOW_CASES = 16
+"""So many are looked at more closely because of that."""
+
 MAX_CASES = 1024
 """Combinations of small and large values of the sizes."""
 
@@ -54,6 +60,10 @@ Known = Mapping[Atom, Interval]
 
 class Exhausted(Exception):
     """A bound of the checker was hit; the text names it."""
+
+
+class Slow(Exception):
+    """A case takes many steps."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +112,9 @@ class Explorer:
         self.exact = exact
         self.shared = shared and observe is None  # who observes looks at times, which states of one key need not share
         self.steps = 0
+        self.limit = MAX_STEPS
+        self.depth = 0  # of the loops around
+        self.mixed: dict[Atom, None] = {}  # sizes that were told apart anew in each iteration of a loop
         self.open = False  # whether the end of a loop was taken to be any number
         self.given = given
         self._conditions: dict[Expr, Formula] = {}
@@ -252,25 +265,34 @@ class Explorer:
         return not self.reader.linear(axis.extent).terms or any(len(form.terms) > 1 for form in mine)
 
     def every_case(self) -> Iterator[Fault]:
-        """Replays all sizes and CTAs, in as few cases as will do: one that shows a fault is split in two, some size
-        being known better. Yields the faults that a finer case may turn out not to have; raises Fault, Undecided or
-        Exhausted if splitting does not help."""
-        work = self._start()
+        """Replays all sizes and CTAs, in as few cases as will do: one that shows a fault, or takes long, is split in
+        two, some size being known better. Yields the faults that a finer case may turn out not to have; raises Fault,
+        Undecided or Exhausted if splitting does not help."""
+        work = [(case, False) for case in self._start()]
+        slow = 0
         for count in count_from(1):
             if not work:
                 return
-            case = work.pop()
+            case, patient = work.pop()
             try:
-                self.run(case)
-            except Fault as fault:
-                yield fault
-                finer = [replace(case, atoms=known) for known in self._split(case.atoms, case.atoms)]
-                finer = [c for c in finer if self._possible(c)]
-                if not finer:
+                self._run(case, patient or slow > SLOW_CASES)
+            except (Fault, Slow) as stop:
+                slow += isinstance(stop, Slow)
+                if isinstance(stop, Fault):
+                    yield stop
+                candidates = [*self.mixed, *(case.atoms if isinstance(stop, Fault) else ())]
+                finer = [replace(case, atoms=known) for known in self._split(case.atoms, candidates)]
+                if not finer and isinstance(stop, Fault):
                     raise
                 if count + len(work) > MAX_CASES:
-                    raise Exhausted(f"more than {MAX_CASES} combinations of unknown sizes") from fault
-                work += finer
+                    raise Exhausted(f"more than {MAX_CASES} combinations of unknown sizes") from stop
+                work += [(c, False) for c in finer if self._possible(c)] if finer else [(case, True)]
+
+    def _run(self, case: Case, patient: bool) -> None:
+        """Replays a case; raises Slow if it takes long, unless ``patient``."""
+        hurry = not patient and bool(case.atoms)
+        self.limit, self.depth, self.mixed = self.steps + CASE_STEPS if hurry else MAX_STEPS, 0, {}
+        self.run(case)
 
     def _start(self) -> list[Case]:
         """Every size is anything at all, every grid index near its ends or between them."""
@@ -351,6 +373,8 @@ class Explorer:
     def _finer(self, env: Env, stop: Undecided) -> list[Env]:
         """The environment in parts, of which each knows more of what was not decided."""
         known = self._split(env.atoms, stop.atoms)
+        if known and self.depth:
+            self.mixed |= {a: None for a in stop.atoms if any(more[a] != env.atoms[a] for more in known)}
         return [replace(env, atoms=more) for more in known] or next(filter(None, map(env.narrowed, stop.tests)), [])
 
     def _part(self, part: Part, nodes: list[Node], env: Env) -> list[Node]:
@@ -429,6 +453,8 @@ class Explorer:
         self.steps += steps
         if self.steps > MAX_STEPS:
             raise Exhausted(f"more than {MAX_STEPS} steps without reaching a fixed point")
+        if self.steps > self.limit:
+            raise Slow
 
     def _loop(self, loop: tir.For, nodes: list[Node], env: Env) -> list[Node]:
         """Nodes with one start, end and number of trips go through the loop together."""
@@ -442,10 +468,10 @@ class Explorer:
                 alike.setdefault((start, end, trips), []).append(node)
         out: list[Node] = []
         for (start, end, trips), some in alike.items():
-            out += self._run(loop, some, env, start, end, trips)
+            out += self._through(loop, some, env, start, end, trips)
         return distinct([node.knowing(self.unknown.left(loop, node.known)) for node in out])
 
-    def _run(
+    def _through(
         self, loop: tir.For, nodes: list[Node], env: Env, start: Linear, end: Linear, trips: Interval
     ) -> list[Node]:
         edge = sum(self._edges(loop.index))
@@ -482,7 +508,11 @@ class Explorer:
 
     def _body(self, loop: tir.For, nodes: list[Node], env: Env, place: Place) -> list[Node]:
         inside = env.at(loop.index, place)
-        nodes = self._block(loop.body, nodes, inside)
+        self.depth += 1
+        try:
+            nodes = self._block(loop.body, nodes, inside)
+        finally:
+            self.depth -= 1
         return distinct([n.knowing(self.unknown.next(loop, n.known, inside)) for n in nodes])
 
     def _place(self, start: Linear, end: Linear, i: Interval, left: Interval) -> Place:
