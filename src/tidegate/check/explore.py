@@ -410,7 +410,7 @@ class Explorer:
         """The truth of a condition, both where nothing decides it. Sizes and indices are told apart as far as that
         decides: then Undecided is raised."""
         formula = self._formula(self.unknown.expression(condition, known))
-        own = [t for t in tests_of(formula) if not self.unknown.foreign(t.value, env)]
+        own = [t for t in tests_of(formula) if not self.unknown.related(t.value, env)]
         truth = env.decided(formula)
         if truth is None:
             stop = env.undecided([t for t in own if env.holds(t) is None], str(condition))
