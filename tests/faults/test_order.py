@@ -14,7 +14,7 @@ from language import kernel_of
 import tidegate as tg
 from tidegate import cuda
 from tidegate.check import check
-from tidegate.errors import BadCall, OverlappingWrites, PlanRejected
+from tidegate.errors import BadCall, BadSchedule, OverlappingWrites, PlanRejected
 from tidegate.ir import tir
 from tidegate.plan.plan import SyncKind
 
@@ -36,12 +36,19 @@ def running(x: tg.Tensor["M", "N", "f32"], f: tg.Out["N", "f32"]):
             f[n] = total
 
 
+@tg.kernel(warps=2)
+def halo_updates(x: tg.Tensor["M", 32, "f32"], f: tg.InOut["M", 32, "f32"]):
+    for m in tg.grid(tg.tiles("M", 4)):
+        f[tg.begin(m) - 1 : tg.end(m) + 1, :] += tg.load(x[tg.begin(m) - 1 : tg.end(m) + 1, :])
+
+
 def test_1_shared_accumulator_with_halos() -> None:
     """Tiles of one grid add to cells that several of them own, and cells are counted twice.
 
     An output is indexed by every grid index, or refused; inside a CTA stores of one window keep their order."""
-    with pytest.raises(OverlappingWrites):
-        halo.compile(target="sm_80")
+    for kernel in (halo, halo_updates):
+        with pytest.raises(OverlappingWrites):
+            kernel.compile(target="sm_80")
     agree(running, normal(11, 70), unwritten(70))
 
 
@@ -136,6 +143,32 @@ def test_4_consume_then_copy(stages: int) -> None:
         agree(consume_then_copy, a, first, c, S=stages)
         agree(copy_then_consume, a, first, d, S=stages)
         assert np.array_equal(c, d)
+
+
+@tg.kernel(warps=2)
+def updated(x: tg.Tensor["K", 32, "f32"], c: tg.InOut[32, 8, "f32"], y: tg.Out["K", 32, "f32"]):
+    for k in tg.tiles("K", 8):
+        t = tg.load(x[k, :], by=cuda.cp_async(), stages=3)
+        c[:, :] += t.T
+        y[k, :] = tg.load(c[:, :]).T - t
+        c[:, :] *= 0.5
+
+
+@tg.kernel(warps=2)
+def updated_ahead(c: tg.InOut["K", 32, "f32"]):
+    for k in tg.tiles("K", 8):
+        t = tg.load(c[k, :], by=cuda.cp_async(), stages=2)
+        c[k, :] = t + 1.0
+
+
+def test_4_read_modify_write() -> None:
+    """An update is a read and a write; taken for a write alone, loads are moved across it.
+
+    What a kernel writes is read in the order of the text, and is not copied ahead."""
+    c = normal(32, 8, seed=2)
+    agree(updated, normal(36, 32), c, unwritten(36, 32))
+    with pytest.raises(BadSchedule, match="may be written before"):
+        updated_ahead.compile(target="sm_80")
 
 
 def opaque(*_: Any) -> None:

@@ -202,6 +202,25 @@ def test_5_single_iteration(size: int) -> None:
     agree(turned, normal(20, size), unwritten(size, 20), S=3, N=size, multiples={"M": 1})
 
 
+@tg.kernel(warps=2)
+def counted(counts: tg.Tensor["B", "i32"], x: tg.Tensor["N", 8, 32, "f32"], y: tg.Out["B", 32, 8, "f32"], *, S=2):
+    for b in tg.grid(tg.range("B")):
+        acc = tg.full((32, 8), 1.0)
+        for i in tg.range(tg.load(counts[b])):
+            t = tg.load(x[i, :, :], by=cuda.cp_async(), stages=S)
+            acc = acc * 0.5 + t.T
+        y[b, :, :] = acc
+
+
+@pytest.mark.parametrize("stages", [1, 2, 4])
+def test_5_dynamic_bounds(stages: int) -> None:
+    """A trip count that is read at run time is negative, or 0, or not what the prologue was made for.
+
+    Counts below one run no trip, others as many as they say, beyond the tensor on zeros; all are proved at once."""
+    counts = np.array([0, 1, 2, 3, 7, -5, -(2**31), 9], np.int32)
+    agree(counted, counts, normal(7, 8, 32), unwritten(8, 32, 8), S=stages)
+
+
 # ------------------------------------------------------------------------------------------ 6 conditional stages
 
 
@@ -239,6 +258,87 @@ def commits_guarded(body: tuple[tir.Stmt, ...]) -> tuple[tir.Stmt, ...]:
         else:
             out.append(stmt)
     return tuple(out)
+
+
+@tg.kernel(warps=2)
+def block_sparse(
+    mask: tg.Tensor["T", "i32"],
+    a: tg.Tensor["M", "K", "f16"],
+    b: tg.Tensor["K", 16, "f16"],
+    c: tg.Out["M", 16, "f32"],
+    *,
+    S=1,
+):
+    for m in tg.grid(tg.tiles("M", 16)):
+        acc = tg.zeros((16, 16))
+        for k in tg.tiles("K", 16):
+            if tg.load(mask[tg.begin(k) // 16]) > 0:
+                x = tg.load(a[m, k], by=cuda.cp_async(), stages=S)
+                y = tg.load(b[k, :], by=cuda.cp_async(), stages=S)
+                acc = tg.dot(x, y, acc)
+        c[m, :] = acc
+
+
+@pytest.mark.parametrize("stages", [1, 2, 3])
+@pytest.mark.parametrize("mask", ["0000000", "1111111", "0101010", "1100101", "0000001"])
+def test_6_block_sparse_product(mask: str, stages: int) -> None:
+    """Copies and products under a condition: one side of the ring runs where the other was skipped.
+
+    Both sides evaluate the same condition for the same trip, and cursors turn with every trip."""
+    used = np.array([int(c) for c in mask], np.int32)
+    a, b, c = normal(24, 112, dtype=F16), normal(112, 16, dtype=F16), unwritten(24, 16)
+    agree(block_sparse, used, a, b, c, S=stages, multiples={"T": 1, "M": 8, "K": 16})
+
+
+@tg.kernel(warps=2)
+def between(
+    starts: tg.Tensor["Q", "i32"],
+    ends: tg.Tensor["Q", "i32"],
+    x: tg.Tensor["N", 32, "f32"],
+    y: tg.Out["Q", 32, 8, "f32"],
+    *,
+    S=2,
+):
+    for q in tg.grid(tg.range("Q")):
+        first = tg.load(starts[q])
+        last = tg.load(ends[q])
+        acc = tg.zeros((32, 8))
+        for n in tg.tiles("N", 8):
+            if first <= n and n < last:
+                t = tg.load(x[n, :], by=cuda.cp_async(), stages=S)
+                acc = acc * 0.5 + t.T
+        y[q, :, :] = acc
+
+
+@pytest.mark.parametrize("stages", [1, 2])
+def test_6_guard_loaded_from_memory(stages: int) -> None:
+    """A condition that is loaded from memory is known to one role only, or ends in an internal error.
+
+    Integers are loaded by all threads, and again where a fill that runs ahead needs them."""
+    starts = np.array([0, 2, 5, 3, -4, 0], np.int32)
+    ends = np.array([6, 4, 9, 3, 2, 0], np.int32)
+    agree(between, starts, ends, normal(41, 32), unwritten(6, 32, 8), S=stages)
+
+
+@tg.kernel(warps=2)
+def skipped_loops(use: tg.Tensor["T", "i32"], a: tg.Tensor["M", "K", "f32"], c: tg.Out[16, "M", "f32"], *, S=2):
+    for m in tg.tiles("M", 16):
+        acc = tg.zeros((16, 16))
+        if tg.load(use[tg.begin(m) // 16]) > 0:
+            for k in tg.tiles("K", 16):
+                t = tg.load(a[m, k], by=cuda.cp_async(), stages=S)
+                acc = acc * 0.5 + t.T
+        c[:, m] = acc
+
+
+@pytest.mark.parametrize("use", ["0000", "1111", "0110", "1001"])
+@pytest.mark.parametrize("trips", [0, 1, 3])
+def test_6_slot_advances_without_a_use(use: str, trips: int) -> None:
+    """A count of uses is computed from the outer loop, and goes on although the inner loop was skipped.
+
+    Cursors count what was executed, wherever it was skipped."""
+    arrays = [np.array([int(u) for u in use], np.int32), normal(64, 16 * trips), unwritten(16, 64)]
+    agree(skipped_loops, *arrays, producers=["multistage"], S=3, multiples={"T": 1, "M": 16, "K": 16})
 
 
 # ------------------------------------------------------------------------------------------ 7 loops in a row

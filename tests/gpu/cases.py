@@ -118,7 +118,7 @@ def cases() -> Iterator[Case]:
 
 
 def inputs(program: Any, sizes: dict[str, int], seed: int = 0) -> dict[str, Any]:
-    """Random arguments by parameter name, in order; in arrays that are only written an element that is left unwritten
+    """Random arguments by parameter name, in order; in outputs that are only written an element that is left unwritten
     shows."""
     from tidegate.ir.expr import evaluate
     from tidegate.ops.samples import sample, unwritten
@@ -129,13 +129,13 @@ def inputs(program: Any, sizes: dict[str, int], seed: int = 0) -> dict[str, Any]
         shape = tuple(evaluate(e, sizes) for e in tensor.shape)
         out[tensor.name] = sample(rng, shape, tensor.dtype) if tensor.input else unwritten(shape, tensor.dtype)
         if tensor.name == "lengths":
-            out[tensor.name] = lengths(*shape)
-        elif tensor.name == "table":
-            out[tensor.name] = rng.integers(-1, sizes["P"] + 1, shape).astype("i4")
-    out |= {s.name: -0.1 for s in program.scalars}
+            out[tensor.name] = lengths(*shape).astype(np.int32)
+        if tensor.name == "table":
+            out[tensor.name] = rng.integers(-1, sizes["P"] + 1, shape).astype(np.int32)
+    out.update({s.name: -0.1 for s in program.scalars})
     return {name: out[name] for name in program.order}
 
 
 def lengths(count: int) -> np.ndarray:
     """0, 1, a block, a few blocks and a ragged one, more than there is."""
-    return np.array([0, 1, 32, 64, 65, 200, 447, 512, 5000], "i4")[:count]
+    return np.array([0, 1, 32, 64, 65, 200, 447, 512, 5000])[:count]

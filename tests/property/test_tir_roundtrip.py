@@ -78,7 +78,10 @@ KINDS: dict[str, st.SearchStrategy[Any]] = {
     "slot": slots,
     "window": windows,
 }
-FLAGS: dict[type, dict[str, st.SearchStrategy[Any]]] = {tir.Param: {"strided": st.booleans()}}
+FLAGS: dict[type, dict[str, st.SearchStrategy[Any]]] = {
+    tir.Param: {"strided": st.booleans()},
+    tir.Scalar: {"argument": st.booleans()},
+}
 layouts = st.integers(1, 3).flatmap(
     lambda n: st.builds(
         Layout,

@@ -190,11 +190,11 @@ def test_disputed_fences_can_be_trusted_and_are_listed() -> None:
 
 
 def test_a_persistent_gemm_is_proved_for_all_tiles_and_trips_quickly() -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     verdict = verdict_of("wgmma_persistent")
     assert verdict.safe, verdict.text()
     assert "every trip count" in verdict.scope
-    assert time.perf_counter() - began < 3
+    assert time.process_time() - began < 3
 
 
 def test_known_sizes() -> None:

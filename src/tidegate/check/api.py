@@ -116,23 +116,21 @@ def _ordered(machine: Machine, sizes: Mapping[str, int], scope: str) -> Verdict 
         if early is not None:
             return early
     reason, searched = "", False
-    for way in explored.ways:
-        reason, explored.steps, explored.both_ways = "", 0, way
-        try:
-            for _ in explored.every_case():
-                if explored.concrete:
-                    continue
-                if not searched and (found := _search(machine, sizes, explored, MAX_RUNS)) is not None:
-                    return found
-                searched = True
-        except Fault as fault:
+    try:
+        for _ in explored.every_case():
             if explored.concrete:
-                return _unsafe(machine, _retold(fault, machine, sizes), scope)
-            reason = f"{fault.kind} in an abstract run, which no concrete run with small sizes confirmed"
-        except (Undecided, Exhausted) as stop:
-            reason = str(stop)
-        if not reason:
-            return None
+                continue
+            if not searched and (found := _search(machine, sizes, explored, MAX_RUNS)) is not None:
+                return found
+            searched = True
+    except Fault as fault:
+        if explored.concrete:
+            return _unsafe(machine, _retold(fault, machine, sizes), scope)
+        reason = f"{fault.kind} in an abstract run, which no concrete run with small sizes confirmed"
+    except (Undecided, Exhausted) as stop:
+        reason = str(stop)
+    if not reason:
+        return None
     found = None if searched else _search(machine, sizes, explored, MAX_RUNS)
     return found or Verdict(machine.kernel.name, "not proved", scope, reason=reason)
 

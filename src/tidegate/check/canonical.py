@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 
-from tidegate.check.sites import Sites
+from tidegate.check.sites import BULK, COPY, WGMMA, Sites, near
 from tidegate.check.state import CAUSE, DATA, PROXY, Frame, State
 from tidegate.ir import tir
 
@@ -16,23 +17,49 @@ class Canonical:
 
     A clock is only ever compared with *thresholds* of its column: times of accesses, waits, phases, generations.
     So a time may be replaced by the number of thresholds that it reaches, and a threshold that all have reached may be
-    dropped. Parities matter relative to each other: all phases and cursors that waits connect may be flipped together.
+    dropped, as may that of an access whose bytes other threads never conflict on. Of writes it matters which have bytes
+    that none has covered since, and the order of two that overlap; of a group whether it is so old that every wait
+    completes it, else its age. Parities matter relative to each other: all phases and cursors that waits connect may be
+    flipped together. The slots of a ring that shares no bytes are alike, so it may be turned, with its cursors, until
+    one of these is 0.
     """
 
     def __init__(self, kernel: tir.Kernel, frame: Frame, sites: Sites) -> None:
         self.frame = frame
         self.sites = sites
         self.proxies = any(site.asynchronous for site in sites.items)
-        pairs = [(n, c) for n in range(len(sites.items)) for c in np.flatnonzero(self._touched(n))]
+        landing = any(isinstance(s, (tir.CpArrive, tir.TmaLoad)) for s in tir.walk(kernel.body))
+        known = self._touched if landing else self._awaited
+        pairs = [(n, c) for n in range(len(sites.items)) for c in np.flatnonzero(known(n))]
         self.pair_site = np.array([n for n, _ in pairs], np.int64)
         self.pair_class = np.array([c for _, c in pairs], np.int64)
-        self.components = _components(kernel)
+        self.start = np.searchsorted(self.pair_site, np.arange(len(sites.items)))
+        self.rings = _rings(kernel, sites)
+        turning = {cursor for ring in self.rings for cursor in ring.cursors}
+        self.components = [c for c in _components(kernel) if not turning & set(c[0])]
         self.depths = {str(c.name): c.depth for c in kernel.cursors}
+        self.newest = _newest(kernel)
+        writes = [n for n, site in enumerate(sites.items) if site.write]
+        meets = [(a, b) for a in writes for b in writes if a != b and near(sites.items[a], sites.items[b])]
+        self.overlaps = np.array([(a, b) for a, b in meets if a < b and sites.meet(a, b).overlap], int).reshape(-1, 2)
+        self.covers = np.array([(a, b) for a, b in meets if sites.meet(a, b).covers], int).reshape(-1, 2)
+        self.writes = np.array([site.write for site in sites.items], bool)
         self.flips = not any(isinstance(s, tir.BarrierInvalidate) for s in tir.walk(kernel.body))
 
     def _touched(self, site: int) -> np.ndarray:
+        """The classes of which some thread makes an access."""
         found = self.sites.meet(site, site).together.any(axis=0)
         return np.asarray(found)
+
+    def _awaited(self, site: int) -> np.ndarray:
+        """The classes whose share in an access others may have to know of: not what one thread alone meets again."""
+        found = np.zeros(self.frame.classes, bool)
+        for other in range(len(self.sites.items)):
+            rivals = self.sites.rivals(other)
+            for k in np.flatnonzero(rivals.numbers == site):
+                pairs = rivals.together[k] if rivals.generic[k] else rivals.crossing[k]
+                found |= pairs.any(axis=0)
+        return found
 
     def key(self, state: State) -> bytes:
         column, time = self._thresholds(state)
@@ -55,16 +82,19 @@ class Canonical:
         every = np.arange(self.frame.columns)
         tables = [state.clock, state.acc, state.rel, state.bar_acc, state.bar_rel, state.cluster]
         ranks = [rank(t, np.broadcast_to(every, t.shape)) for t in tables]
-        ranks.append(rank(time, column))
+        turned = self._turned(state)
+        pairs = self.start[turned[self.pair_site]] + np.arange(len(self.pair_site)) - self.start[self.pair_site]
+        times = rank(time, column)
+        ranks += [times[: len(pairs)][pairs], times[len(pairs) :]]
         ranks.append(rank(state.fence, every[: self.frame.classes]))
-        issued = np.where(self.sites.alone, np.minimum(state.issued, 1), state.issued)
-        order = np.unique(np.concatenate([[0, 1], issued]), return_inverse=True)[1].astype(np.int16)
-        ages = np.where(state.group >= 0, state.counts[self.sites.family] - state.group, -1).astype(np.int16)
-        flight = np.where(state.flight >= 0, state.counts[2] - state.flight, -1)
+        ages = np.where(state.group >= 0, state.counts[self.sites.family] - state.group, -1)
+        ages = np.minimum(ages, self.newest[self.sites.family][:, None]).astype(np.int16)
+        flight = np.where(state.flight >= 0, np.minimum(state.counts[WGMMA] - state.flight, self.newest[WGMMA]), -1)
         waiting = np.where(state.bar_in >= 0, state.generation[:, None] - state.bar_in, -1)
         parts: Iterable[np.ndarray] = (
-            *ranks, order, ages, flight, waiting, state.via, state.landing, state.pending, state.dirty, state.left,
-            state.balance, state.bar_left, state.completed >= 0, np.minimum(state.phase, 2),
+            *ranks, *self._written(state, turned), ages[turned], flight, waiting, state.via[turned],
+            state.landing[turned], state.pending[turned], state.dirty, state.left, state.balance, state.bar_left,
+            state.completed >= 0, np.minimum(state.phase, 2),
         )  # fmt: skip
         return b"".join(p.tobytes() for p in parts) + repr((self._parities(state), state.arrived)).encode()
 
@@ -84,8 +114,30 @@ class Canonical:
             times.append(np.ones(len(frame.barriers), np.int64))
         return np.concatenate(columns), np.concatenate(times)
 
+    def _written(self, state: State, turned: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Which writes left bytes that none has covered since, and for two of them that overlap, whether the first came
+        later: what decides who wrote a byte last."""
+        issued = np.where(self.writes, state.issued, 0)[turned]
+        later, earlier = self.covers.T
+        gone = earlier[issued[later] > issued[earlier]]
+        issued[gone] = 0
+        first, second = self.overlaps.T
+        return issued > 0, issued[first] > issued[second]
+
+    def _turned(self, state: State) -> np.ndarray:
+        """Per site the one in its place: its slot is as far behind the ring's first cursor as that one's behind 0."""
+        turned = np.arange(len(self.sites.items))
+        for ring in self.rings:
+            at = state.cursors[ring.cursors[0]] % ring.depth
+            for slots in ring.sites:
+                turned[slots] = np.roll(slots, -at)
+        return turned
+
     def _parities(self, state: State) -> tuple[object, ...]:
         out: list[object] = []
+        for ring in self.rings:
+            first = state.cursors[ring.cursors[0]]
+            out.append(tuple((state.cursors[c] - first) % ring.depth for c in ring.cursors))
         turn: dict[str, int] = {str(name): count for name, count in state.cursors.items()}
         for cursors, slots in self.components:
             parity = [turn[c] // self.depths[c] for c in cursors]
@@ -94,6 +146,59 @@ class Canonical:
             out.append(tuple(p ^ flip for p in parity))
             out.append(tuple(int(state.phase[s]) % 2 ^ flip if state.completed[s] >= 0 else 2 for s in slots))
         return tuple(out)
+
+
+def _newest(kernel: tir.Kernel) -> np.ndarray:
+    """Per family of groups the age from which on every wait of the kernel completes a group."""
+    found = np.ones(3, np.int64)
+    for stmt in tir.walk(kernel.body):
+        for family, kind in ((COPY, tir.CpWait), (BULK, tir.BulkWait), (WGMMA, tir.WgmmaWait)):
+            if isinstance(stmt, kind):
+                found[family] = max(found[family], stmt.n + 1)
+    return found
+
+
+@dataclass(frozen=True)
+class Ring:
+    """Buffers that cursors walk through together. ``sites``: arrays [slot] of sites that differ in the slot alone."""
+
+    cursors: tuple[tir.Name, ...]
+    depth: int
+    sites: tuple[np.ndarray, ...]
+
+
+def _rings(kernel: tir.Kernel, sites: Sites) -> tuple[Ring, ...]:
+    """The rings of a kernel whose slots are alike: accessed through cursors of their own depth only, which no mbarrier
+    shares, and apart from all other bytes."""
+    users: dict[str, set[tir.Name | None]] = {}
+    for slot, *_ in sites.of:
+        users.setdefault(slot.buffer, set()).add(slot.cursor)
+    bound = {getattr(s, "cursor", None) for s in tir.walk(kernel.body) if getattr(s, "barrier", None) is not None}
+    groups: list[tuple[set[str], set[tir.Name | None]]] = []
+    for buffer, cursors in users.items():
+        mine = [g for g in groups if g[1] & cursors]
+        groups = [g for g in groups if g not in mine]
+        groups.append(({buffer}.union(*(g[0] for g in mine)), cursors.union(*(g[1] for g in mine))))
+    found = []
+    for buffers, cursors in groups:
+        depths = {sites.depths[c] if c is not None else 0 for c in cursors} | {sites.buffers[b].stages for b in buffers}
+        if len(depths) > 1 or None in cursors or cursors & bound or not all(_apart(b, sites) for b in buffers):
+            continue
+        keys = [key for key in sites.of if key[0].buffer in buffers]
+        arrays = {sites.of[key]: np.array(sites.of[key]) for key in keys}
+        found.append(Ring(tuple(sorted(c for c in cursors if c is not None)), depths.pop(), tuple(arrays.values())))
+    return tuple(found)
+
+
+def _apart(buffer: str, sites: Sites) -> bool:
+    """Whether every slot of a buffer keeps its bytes to itself."""
+    return not any(
+        near(a, b)
+        for a in sites.items
+        if a.buffer == buffer
+        for b in sites.items
+        if (a.buffer, a.slot) != (b.buffer, b.slot)
+    )
 
 
 def _components(kernel: tir.Kernel) -> list[tuple[tuple[str, ...], tuple[int, ...]]]:

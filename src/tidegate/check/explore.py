@@ -42,6 +42,12 @@ from tidegate.ir.expr import Expr, Int
 MAX_STEPS = 200_000
 """Statements executed in one check."""
 
+CASE_STEPS = 1_500
+"""Statements executed in one case before some size is looked at more closely."""
+
+SLOW_CASES = 16
+"""So many are looked at more closely because of that."""
+
 MAX_CASES = 1024
 """Combinations of small and large values of the sizes."""
 
@@ -54,6 +60,10 @@ Known = Mapping[Atom, Interval]
 
 class Exhausted(Exception):
     """A bound of the checker was hit; the text names it."""
+
+
+class Slow(Exception):
+    """A case takes many steps."""
 
 
 @dataclass(frozen=True)
@@ -102,10 +112,11 @@ class Explorer:
         self.exact = exact
         self.shared = shared and observe is None  # who observes looks at times, which states of one key need not share
         self.steps = 0
+        self.limit = MAX_STEPS
+        self.depth = 0  # of the loops around
+        self.mixed: dict[Atom, None] = {}  # sizes that were told apart anew in each iteration of a loop
         self.open = False  # whether the end of a loop was taken to be any number
-        self.both_ways = "numbers"  # which undecided conditions are explored both ways: see `ways`
         self.given = given
-        self.loop_indices = frozenset(s.index for s in tir.walk(self.kernel.body) if isinstance(s, tir.For))
         self._conditions: dict[Expr, Formula] = {}
         self._later: dict[tuple[Part, ...], tuple[frozenset[Atom | Index], ...]] = {}
         self._survey()
@@ -176,21 +187,6 @@ class Explorer:
         """Whether every run of the kernel is like the one that is replayed."""
         unknown = self.atoms or self.used_grid or self.open or self.kernel.scalars or self.unknown.split
         return not unknown
-
-    @property
-    def ways(self) -> tuple[str, ...]:
-        """What to try in turn. Conditions on numbers that are read are explored both ways always. Those that compare a
-        loop's index with another one had better be too: what a fill ahead takes to be so, the reader of the item must
-        take to be so, and no bounds of the two indices say that. With numbers that are read, so may all others."""
-        tests = (test for formula in self._conditions.values() for test in tests_of(formula))
-        relative = any(self._relative(test.value) for test in tests)
-        if self.kernel.roles or not (relative or self.kernel.scalars):
-            return ("numbers",)
-        return (*(("indices",) if relative else ()), "numbers", *(("all",) if self.kernel.scalars else ()))
-
-    def _relative(self, form: Linear) -> bool:
-        names = [term.name for term, _ in form.terms if isinstance(term, Index) and term.name in self.ends]
-        return len(names) > 1 and any(name in self.loop_indices for name in names)
 
     def _look(self, terms: Iterable[tuple[Term, int]]) -> None:
         for term, distance in terms:
@@ -269,25 +265,34 @@ class Explorer:
         return not self.reader.linear(axis.extent).terms or any(len(form.terms) > 1 for form in mine)
 
     def every_case(self) -> Iterator[Fault]:
-        """Replays all sizes and CTAs, in as few cases as will do: one that shows a fault is split in two, some size
-        being known better. Yields the faults that a finer case may turn out not to have; raises Fault, Undecided or
-        Exhausted if splitting does not help."""
-        work = self._start()
+        """Replays all sizes and CTAs, in as few cases as will do: one that shows a fault, or takes long, is split in
+        two, some size being known better. Yields the faults that a finer case may turn out not to have; raises Fault,
+        Undecided or Exhausted if splitting does not help."""
+        work = [(case, False) for case in self._start()]
+        slow = 0
         for count in count_from(1):
             if not work:
                 return
-            case = work.pop()
+            case, patient = work.pop()
             try:
-                self.run(case)
-            except Fault as fault:
-                yield fault
-                finer = [replace(case, atoms=known) for known in self._split(case.atoms, case.atoms)]
-                finer = [c for c in finer if self._possible(c)]
-                if not finer:
+                self._run(case, patient or slow > SLOW_CASES)
+            except (Fault, Slow) as stop:
+                slow += isinstance(stop, Slow)
+                if isinstance(stop, Fault):
+                    yield stop
+                candidates = [*self.mixed, *(case.atoms if isinstance(stop, Fault) else ())]
+                finer = [replace(case, atoms=known) for known in self._split(case.atoms, candidates)]
+                if not finer and isinstance(stop, Fault):
                     raise
                 if count + len(work) > MAX_CASES:
-                    raise Exhausted(f"more than {MAX_CASES} combinations of unknown sizes") from fault
-                work += finer
+                    raise Exhausted(f"more than {MAX_CASES} combinations of unknown sizes") from stop
+                work += [(c, False) for c in finer if self._possible(c)] if finer else [(case, True)]
+
+    def _run(self, case: Case, patient: bool) -> None:
+        """Replays a case; raises Slow if it takes long, unless ``patient``."""
+        hurry = not patient and bool(case.atoms)
+        self.limit, self.depth, self.mixed = self.steps + CASE_STEPS if hurry else MAX_STEPS, 0, {}
+        self.run(case)
 
     def _start(self) -> list[Case]:
         """Every size is anything at all, every grid index near its ends or between them."""
@@ -368,6 +373,8 @@ class Explorer:
     def _finer(self, env: Env, stop: Undecided) -> list[Env]:
         """The environment in parts, of which each knows more of what was not decided."""
         known = self._split(env.atoms, stop.atoms)
+        if known and self.depth:
+            self.mixed |= {a: None for a in stop.atoms if any(more[a] != env.atoms[a] for more in known)}
         return [replace(env, atoms=more) for more in known] or next(filter(None, map(env.narrowed, stop.tests)), [])
 
     def _part(self, part: Part, nodes: list[Node], env: Env) -> list[Node]:
@@ -403,7 +410,7 @@ class Explorer:
         """The truth of a condition, both where nothing decides it. Sizes and indices are told apart as far as that
         decides: then Undecided is raised."""
         formula = self._formula(self.unknown.expression(condition, known))
-        own = [] if self.both_ways == "all" else [t for t in tests_of(formula) if self._own(t.value, env)]
+        own = [t for t in tests_of(formula) if not self.unknown.related(t.value, env)]
         truth = env.decided(formula)
         if truth is None:
             stop = env.undecided([t for t in own if env.holds(t) is None], str(condition))
@@ -412,11 +419,6 @@ class Explorer:
         elif len(own) == len(list(tests_of(formula))):
             return [(truth, known)]
         return self.unknown.outcomes(formula, known, env)
-
-    def _own(self, form: Linear, env: Env) -> bool:
-        """Is this decided by what the environment says of sizes and indices?"""
-        by_facts = self.unknown.foreign(form, env) or (self.both_ways == "indices" and self._relative(form))
-        return not by_facts
 
     def _looked_at(self, parts: tuple[Part, ...]) -> tuple[frozenset[Atom | Index], ...]:
         """Per part of a block the sizes and indices on which the control of later ones depends."""
@@ -451,6 +453,8 @@ class Explorer:
         self.steps += steps
         if self.steps > MAX_STEPS:
             raise Exhausted(f"more than {MAX_STEPS} steps without reaching a fixed point")
+        if self.steps > self.limit:
+            raise Slow
 
     def _loop(self, loop: tir.For, nodes: list[Node], env: Env) -> list[Node]:
         """Nodes with one start, end and number of trips go through the loop together."""
@@ -464,10 +468,10 @@ class Explorer:
                 alike.setdefault((start, end, trips), []).append(node)
         out: list[Node] = []
         for (start, end, trips), some in alike.items():
-            out += self._run(loop, some, env, start, end, trips)
+            out += self._through(loop, some, env, start, end, trips)
         return distinct([node.knowing(self.unknown.left(loop, node.known)) for node in out])
 
-    def _run(
+    def _through(
         self, loop: tir.For, nodes: list[Node], env: Env, start: Linear, end: Linear, trips: Interval
     ) -> list[Node]:
         edge = sum(self._edges(loop.index))
@@ -504,7 +508,11 @@ class Explorer:
 
     def _body(self, loop: tir.For, nodes: list[Node], env: Env, place: Place) -> list[Node]:
         inside = env.at(loop.index, place)
-        nodes = self._block(loop.body, nodes, inside)
+        self.depth += 1
+        try:
+            nodes = self._block(loop.body, nodes, inside)
+        finally:
+            self.depth -= 1
         return distinct([n.knowing(self.unknown.next(loop, n.known, inside)) for n in nodes])
 
     def _place(self, start: Linear, end: Linear, i: Interval, left: Interval) -> Place:

@@ -226,6 +226,11 @@ class Numbers:
         """Does a form depend on more than sizes and the indices around?"""
         return not self._of(self.form(linear)[0]) <= {*env.places, *self.reader.multiples}
 
+    def related(self, linear: Linear, env: Env) -> bool:
+        """Does a form say more than is known of its parts: has it something unknown in it, or several indices, of which
+        a later trip asks the same?"""
+        return _indices(linear) > 1 or self.foreign(linear, env)
+
     # ------------------------------------------------------------------------------------------ ranges
 
     def interval(self, linear: Linear, known: Knowledge, env: Env) -> Interval:
@@ -290,7 +295,7 @@ class Numbers:
         if len(found) > 1:
             self.split = True
             return [(truth, known.fact(form, self._clamped(here))) for truth, _, here in found]
-        if sum(isinstance(term, Index) for term, _ in self._forms[form].terms) < 2:
+        if _indices(self._forms[form]) < 2:
             return [(truth, known) for truth, _, _ in found]
         # What is clear for the first trips may not be for the others: it is noted too.
         before = dict(known.facts).get(form, Range(ANY))
@@ -380,6 +385,10 @@ def _parts(op: str) -> tuple[tuple[bool, Range], tuple[bool, Range]]:
     if op == ">=":
         return (True, _HOLDS), (False, _FAILS)
     return (op == "==", _ZERO), (op != "==", _OTHER)
+
+
+def _indices(form: Linear) -> int:
+    return sum(isinstance(term, Index) for term, _ in form.terms)
 
 
 def ordered(form: Linear) -> Linear:

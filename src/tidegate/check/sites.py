@@ -119,7 +119,6 @@ class Sites:
             for stmt in pair:
                 self._tensor(stmt)
         self._meeting = {(self.tensors[id(a)], self.tensors[id(b)]) for a, b in pairs}
-        self.alone = np.array([self._alone(site) for site in self.items], bool)
         self.family = np.array([site.family for site in self.items], np.int64)
 
     def _declare(self, key: Key, group: Group) -> None:
@@ -169,9 +168,6 @@ class Sites:
             self.numbers[site] = len(self.items)
             self.items.append(site)
         return self.numbers[site]
-
-    def _alone(self, me: Site) -> bool:
-        return not me.write or not any(it is not me and it.write and near(me, it) for it in self.items)
 
     def meet(self, first: int, second: int) -> Meeting:
         a, b = self.items[first], self.items[second]

@@ -73,7 +73,9 @@ def loaded_integers(w: Writer) -> None:
 
 @feature("conditions", "guards" in PARTS)
 def conditions(w: Writer) -> None:
-    """Branches on indices and loaded integers, around loads of rings, stores and carried values."""
+    """Branches on indices and loaded integers, around loads of rings, stores and carried values. Few and shallow rings:
+    the states that the checker follows multiply with them."""
+    w.most_stages = 3
     rows, columns = shape_of(w)
     m, k = w.size(rows, 2), w.size(columns, DEEP + 1)
     shape = (rows, columns)
@@ -83,35 +85,32 @@ def conditions(w: Writer) -> None:
         kept = [start(w, shape) for _ in range(w.choose.many(1, 2))]
         flags = w.tensor((8,), "i32", (0, 1)) if "counts" in PARTS else ""
 
-        def condition() -> str:
-            terms = [
-                f"{w.choose.pick('km')} {w.choose.pick(COMPARED)} {w.choose.many(0, 3)}",
-                f"k % 2 == {w.choose.below(2)}",
-            ]
-            if flags:
+        def condition(loaded: bool) -> str:
+            terms = [f"{w.choose.pick('km')} {w.choose.pick(COMPARED)} {w.choose.many(0, 3)}", "k % 2 == 1"]
+            if flags and loaded:
                 at = f"tg.end(k) // {columns}"  # the number of the tile, and 1
-                terms += [f"tg.load({flags}[{at} - 1]) > 0", f"tg.load({flags}[{at}]) != tg.load({flags}[1])"]
+                terms += [f"tg.load({flags}[{at} - 1]) > 0", f"tg.load({flags}[{at} - 1]) == 1 and m > 0"]
             first = w.choose.pick(terms)
             if w.choose.chance(25):
-                return f"{first} {w.choose.pick(('and', 'or'))} {w.choose.pick(terms)}"
+                return f"{first} {w.choose.pick(('and', 'or'))} {w.choose.pick(terms[:2])}"
             return f"not ({first})" if w.choose.chance(15) else first
 
         def body(depth: int) -> None:
-            for _ in range(w.choose.many(1, 2)):
+            for _ in range(w.choose.many(1, 2 - depth)):
                 tile = w.load(inner, w.choose.pick(FLOATS), staged=True)
                 accumulate(w, w.choose.pick(kept), f'{tile.text}.astype("f32")')
             if w.choose.chance(25):
                 w.store(inner, w.choose.pick(kept))
-            if depth == 0 and w.choose.chance(25):
-                with w.block(f"if {condition()}:"):
+            if depth == 0 and w.choose.chance(15):
+                with w.block(f"if {condition(loaded=False)}:"):
                     body(1)
 
         with w.block(f'for k in tg.tiles("{k}", {columns}):'):
-            if w.choose.chance(40):
-                accumulate(w, kept[0], f"{w.load(inner, 'f32', staged=True).text}")
-            with w.block(f"if {condition()}:"):
+            if w.choose.chance(30):
+                accumulate(w, kept[0], w.load(inner, "f32", staged=True).text)
+            with w.block(f"if {condition(loaded=True)}:"):
                 body(0)
-            if w.choose.chance(50):
+            if w.choose.chance(35):
                 with w.block("else:"):
                     body(1)
         if w.choose.chance(30):

@@ -193,6 +193,7 @@ class Writer:
     given: dict[str, Any] = field(default_factory=dict)
     warps: int = 0
     targets: tuple[str, ...] = ("sm_80", "sm_80", "sm_89", "sm_90a")
+    most_stages: int = 4
     numbers: int = 0
     depth: int = 1
 
@@ -265,7 +266,7 @@ class Writer:
         item = DTYPES[dtype].size
         row = math.gcd(shape[-1] * item, 16)
         aligned = math.gcd(row, self.known(axes[-1]) * item) if len(axes) > 1 or len(shape) == 1 else row
-        stages = self.choose.pick((1, 2, 3, 4)) if looped and (staged or self.choose.chance(40)) else 1
+        stages = self.choose.many(1, self.most_stages) if looped and (staged or self.choose.chance(40)) else 1
         ways = ["", "by=cuda.ld()"]
         if aligned >= 4:
             pieces = [b for b in (4, 8, 16) if aligned % b == 0 and b >= item]
