@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_control import CASES, Case, both, scattered
+from test_control import CASES, Case, both, long_rows, scattered
 from test_examples import to_numpy, to_torch
 from watch import launch
 
@@ -45,6 +45,14 @@ def test_another_number_needs_no_other_kernel(gpu: Any) -> None:
     assert len({id(v) for v in both.launches.values()} - compiled) <= 1
     both.plain(x, 10, wanted)
     assert np.array_equal(to_numpy(out, wanted.dtype), wanted)
+
+
+def test_elements_of_64_bits(gpu: Any) -> None:
+    x, row = np.arange(80, dtype="f4").reshape(5, 16), np.array([3, 2**32 + 1, -(2**40), -1, 5], "i8")
+    y, wanted = (np.full((5, 16), 7, "f4") for _ in range(2))
+    long_rows(x, row, y)
+    long_rows.plain(x, row, wanted)
+    assert np.array_equal(y, wanted)
 
 
 def test_floats_of_python_and_numpy(gpu: Any) -> None:

@@ -389,6 +389,29 @@ def test_sequences_of_all_lengths_with_sixteen_bit_tiles() -> None:
         assert np.allclose(y[inside, t], state[inside], rtol=0.02, atol=0.05)
 
 
+@tg.kernel(warps=1)
+def long_rows(x: tg.Tensor["N", 16, "f32"], row: tg.Tensor["B", "i64"], y: tg.Out["B", 16, "f32"]):
+    for b in tg.grid(tg.range("B")):
+        r = tg.load(row[b])
+        if r < 2**31 - 1:
+            y[b, :] = tg.load(x[r, :]) + 1.0
+
+
+def test_elements_of_64_bits_are_held_in_32() -> None:
+    x = np.arange(80, dtype="f4").reshape(5, 16)
+    row = np.array([3, 2**32 + 1, -(2**40), -1, 5], "i8")
+    wanted = np.full((5, 16), 7, "f4")
+    wanted[[0, 2, 3, 4]] = [x[3] + 1, *[np.ones(16)] * 3]
+    y, z = (np.full((5, 16), 7, "f4") for _ in range(2))
+    long_rows.plain(x, row, y)
+    k = long_rows.compile("sm_80", multiples={"N": 1, "B": 1})
+    assert k.simulate(x, row, z).ok
+    assert k.check().safe
+    assert k.cubin.spills == 0
+    assert np.array_equal(y, wanted)
+    assert np.array_equal(z, wanted)
+
+
 # ---------------------------------------------------------------------------------------------- text and rules
 
 RULES = """kernel k target sm_80 warps 1 smem 0

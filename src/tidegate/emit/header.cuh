@@ -126,6 +126,12 @@ __device__ __forceinline__ void cp_async_wait() {
 // One element, the same for all threads, of an input: nothing writes it while the kernel runs.
 __device__ __forceinline__ int ld_scalar(const i32* p) { return __ldg(p); }
 
+// The same of 64 bits; the nearest number of 32.
+__device__ __forceinline__ int ld_scalar(const i64* p) {
+  const i64 value = __ldg(p), least = -2147483647 - 1, most = 2147483647;
+  return static_cast<int>(value < least ? least : value > most ? most : value);
+}
+
 // ------------------------------------------------------------------------------------------------ barriers
 
 // Named barrier among `threads` threads.

@@ -84,6 +84,9 @@ BOOL = DType("bool", 1, "mask")
 _NUMPY = {"f32": "f4", "f16": "f2", "i8": "i1", "i32": "i4", "i64": "i8", "bool": "?"}
 _ML_DTYPES = {"bf16": "bfloat16", "f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2"}
 
+ELEMENTS = (I32, I64)
+"""What integers are read from, one by one; they are held in 32 bits."""
+
 DTYPES: dict[str, DType] = {d.name: d for d in (F32, F16, BF16, F8E4M3, F8E5M2, I8, I32, I64, BOOL)}
 
 NUMPY_NAMES: dict[str, str] = {
@@ -98,6 +101,11 @@ NUMPY_NAMES: dict[str, str] = {
     "bool": "bool",
 }
 """The names that NumPy, ml_dtypes, torch and CuPy give to the types."""
+
+
+def element(value: Any) -> int:
+    """An element of a tensor as an integer: the nearest number of 32 bits."""
+    return min(max(int(value), -(2**31)), 2**31 - 1)
 
 
 def number(dtype: DType, value: Any) -> int | float | None:

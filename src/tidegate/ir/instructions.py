@@ -118,7 +118,8 @@ class LdGlobal(Instruction, syntax="ld_global {dst} <- {src} bytes {bytes}", rea
 
 @dataclass(frozen=True)
 class LdScalar(Instruction, syntax="ld_scalar {scalar} <- {src}", reads=("src",), writes=("scalar",), **_GEN):
-    """One element of an input, to all threads: every axis of ``src`` is fixed. Out of bounds reads zero."""
+    """One element of an input, i32 or i64, to all threads: every axis of ``src`` is fixed. Out of bounds reads zero; a
+    number beyond 32 bits is the nearest one of 32."""
 
     scalar: Name
     src: Window

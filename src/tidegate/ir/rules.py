@@ -11,7 +11,7 @@ from math import gcd
 from typing import Any
 
 from tidegate.ir import tir
-from tidegate.ir.dtypes import BF16, BOOL, F16, F32, I32, I64, DType
+from tidegate.ir.dtypes import BF16, BOOL, ELEMENTS, F16, F32, I32, I64, DType
 from tidegate.ir.elementwise import OPERATIONS, number_problem, operand_dtype
 from tidegate.ir.expr import Bin, Expr, Int, Sym
 from tidegate.ir.layout import Coord, Layout
@@ -261,7 +261,8 @@ def _ld_scalar(t: Tables, s: tir.LdScalar) -> Iterator[str]:
     if window.fixed != tuple(range(len(window.origin))):
         yield "an integer is one element: every axis of the window is fixed"
     else:
-        yield from window_problems(t, window, (), scalar.dtype, along_last=False)
+        held = t.params[window.tensor].dtype
+        yield from window_problems(t, window, (), held if held in ELEMENTS else scalar.dtype, along_last=False)
 
 
 def _from_register(t: Tables, s: tir.StGlobal | tir.StShared) -> Iterator[str]:

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from tidegate.errors import BadCall, WindowMismatch
 from tidegate.ir import hir
-from tidegate.ir.dtypes import I32
+from tidegate.ir.dtypes import ELEMENTS, I32
 from tidegate.ir.expr import Expr, Int, Sym, add, binary, difference, least, mul, negated
 from tidegate.lang import surface
 from tidegate.lang.elementwise import Elementwise, describe
@@ -79,7 +79,7 @@ class Windows(Elementwise):
                 what=f"{tensor.name}[{sizes}] has {len(tensor.shape)} axes, the window has {len(items)}",
                 advice="give one tile index, or ':' for a fixed axis, per axis",
             )
-        element = tensor.dtype == I32 and not tensor.output and all(map(self.is_integer, items))
+        element = tensor.dtype in ELEMENTS and not tensor.output and all(map(self.is_integer, items))
         axes = [self.axis(tensor, number, item, element) for number, item in enumerate(items)]
         gathered = [item for item, axis in zip(items, axes, strict=True) if axis.rows is not None]
         if len(gathered) > 1:
@@ -162,7 +162,7 @@ class Windows(Elementwise):
             return False
         tensor = self.scope.bindings.get(window.value.id)
         items = window.slice.elts if isinstance(window.slice, ast.Tuple) else [window.slice]
-        return isinstance(tensor, hir.Tensor) and tensor.dtype == I32 and all(map(self.is_integer, items))
+        return isinstance(tensor, hir.Tensor) and tensor.dtype in ELEMENTS and all(map(self.is_integer, items))
 
     def integer(self, node: ast.expr) -> Expr:
         """The value of what :meth:`is_integer` holds for; raises BadCall for a divisor that may be 0."""

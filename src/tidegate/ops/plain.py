@@ -14,7 +14,7 @@ import numpy as np
 
 from tidegate.errors import WrongArguments
 from tidegate.ir import hir
-from tidegate.ir.dtypes import F32, I32, DType
+from tidegate.ir.dtypes import F32, I32, DType, element
 from tidegate.ir.elementwise import operand_dtype
 from tidegate.ir.expr import evaluate
 from tidegate.ir.products import FLOAT8
@@ -221,7 +221,7 @@ class _Machine:
     def element(self, op: hir.LoadScalar, indices: dict[str, int]) -> int:
         place, _ = self.place(op.window, indices)
         found = self.arrays[op.window.tensor][place]
-        return int(found.item()) if found.size else 0
+        return element(found.item()) if found.size else 0
 
     def get(self, value: hir.Value) -> tuple[np.ndarray, np.ndarray | None]:
         return self.values[value.id], self.error.get(value.id)

@@ -16,6 +16,7 @@ import numpy as np
 
 from tidegate.ir import tir
 from tidegate.ir.dtypes import I32
+from tidegate.ir.dtypes import element as held
 from tidegate.ir.expr import evaluate
 from tidegate.simulate.access import cell_bytes
 from tidegate.simulate.arguments import bind
@@ -66,7 +67,7 @@ def simulate(
     def element(tensor: str, place: tuple[int, ...]) -> int:
         array = inputs.get(tensor)
         inside = array is not None and all(0 <= p < n for p, n in zip(place, array.shape, strict=True))
-        return int(array[place]) if inside and array is not None else 0
+        return held(array[place]) if inside and array is not None else 0
 
     extents = [range(evaluate(axis.extent, sizes)) for axis in kernel.grid]
     indices = list(enumerate(product(*extents)))
