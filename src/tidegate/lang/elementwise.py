@@ -87,7 +87,8 @@ class Elementwise:
             what, advice = f"{op} of numbers only", "give at least one tile; for numbers use Python's functions"
             if late:
                 what = f"{op} of {describe(late[0])}, and of no tile"
-                advice = f"make it a tile: tg.full((1, 1), {late[0].name if isinstance(late[0], hir.Scalar) else '...'})"
+                value = late[0].name if isinstance(late[0], hir.Scalar) else late[0].expr
+                advice = f"make it a tile: tg.full((1, 1), {value})"
             raise BadCall(span, what=what, advice=advice)
         shape = self.broadcast_shape(op, tiles, span)
         values = operands[1:] if op == "where" else operands
