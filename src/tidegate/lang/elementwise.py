@@ -83,9 +83,13 @@ class Elementwise:
         masks = any(a.dtype == BOOL for a in (args[1:] if op == "where" else args) if isinstance(a, hir.Value))
         operands = [a if isinstance(a, (hir.Value, *WEAK)) else self.number(a, span, op, masks) for a in args]
         if not tiles:
-            raise BadCall(
-                span, what=f"{op} of numbers only", advice="give at least one tile; for numbers use Python's functions"
-            )
+            late = [a for a in args if isinstance(a, WEAK)]
+            what, advice = f"{op} of numbers only", "give at least one tile; for numbers use Python's functions"
+            if late:
+                what = f"{op} of {describe(late[0])}, and of no tile"
+                value = late[0].name if isinstance(late[0], hir.Scalar) else late[0].expr
+                advice = f"make it a tile: tg.full((1, 1), {value})"
+            raise BadCall(span, what=what, advice=advice)
         shape = self.broadcast_shape(op, tiles, span)
         values = operands[1:] if op == "where" else operands
         dtype = self.common_dtype(op, values, span)

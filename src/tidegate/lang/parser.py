@@ -231,6 +231,8 @@ class _Parser:
                 self.unsupported(node)
 
     def unsupported(self, node: ast.stmt) -> None:
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            self.expressions.parse(node.value)  # what is no operation at all is refused as that
         what, advice = STATEMENTS.get(type(node), (f"a {type(node).__name__.lower()!r} statement", GENERAL_ADVICE))
         raise UnsupportedSyntax(self.source.span(node), what=what, advice=advice)
 

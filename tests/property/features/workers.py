@@ -142,7 +142,10 @@ def main(gpu: bool) -> None:
         if device is not None:
             program = replace(program, target=device.arch)
         outcome = judge(program, int(seed), launched if gpu else compiled_and_simulated)
-        os.write(answers, (json.dumps(asdict(outcome)) + "\n").encode())
+        try:
+            os.write(answers, (json.dumps(asdict(outcome)) + "\n").encode())
+        except BrokenPipeError:  # nobody wants to know any more
+            return
 
 
 if __name__ == "__main__":
