@@ -130,7 +130,7 @@ def inputs(program: Any, sizes: dict[str, int], seed: int = 0) -> dict[str, Any]
         out[tensor.name] = sample(rng, shape, tensor.dtype) if tensor.input else unwritten(shape, tensor.dtype)
         if tensor.name == "lengths":
             out[tensor.name] = lengths(*shape).astype(np.int32)
-        if tensor.name == "table":
+        if tensor.name == "table" and "P" in sizes:
             out[tensor.name] = rng.integers(-1, sizes["P"] + 1, shape).astype(np.int32)
     out.update({s.name: -0.1 for s in program.scalars})
     return {name: out[name] for name in program.order}

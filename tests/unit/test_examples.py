@@ -92,7 +92,7 @@ def integers(case: Case, name: str, shape: tuple[int, ...], rng: np.random.Gener
     if name == "lengths":
         tile = case.options.get("BT", case.options.get("PAGE", 1))
         return np.array([max(tile * b - (5 if b % 2 else 0), 0) for b in range(*shape)])
-    return rng.integers(-1, case.sizes["P"] + 1, shape) if name == "table" else None
+    return rng.integers(-1, case.sizes["P"] + 1, shape) if name == "table" and "P" in case.sizes else None
 
 
 CASES = tuple(cases())

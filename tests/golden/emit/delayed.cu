@@ -2,7 +2,6 @@
 
 using u16 = unsigned short;
 using u32 = unsigned int;
-using i32 = int;
 using i64 = long long;
 using f32 = float;
 using f16 = u16;   // the bits; arithmetic is done in f32
