@@ -128,7 +128,15 @@ def _legal(compiled: Compiled, outcome: Outcome) -> list[tuple[str, str]]:
     verdict = check(compiled.kernel)
     outcome.time("check", start)
     outcome.proved += verdict.status == "safe"
-    return [] if verdict.status == "safe" else [(verdict.status, verdict.text())]
+    allowed = ("safe", "not proved") if open_ended(compiled) else ("safe",)
+    return [] if verdict.status in allowed else [(verdict.status, verdict.text())]
+
+
+def open_ended(compiled: Compiled) -> bool:
+    """Whether conditions or numbers exist only when the kernel runs. Of such a kernel not every proof is found, and the
+    checker may know better than the planner, which takes every outcome for possible whatever the others are: a sync
+    may be needless."""
+    return bool(compiled.legal.scalars) or any(isinstance(n, legal.If) for n in legal.walk(compiled.legal.body))
 
 
 def _values(
@@ -182,18 +190,15 @@ def without(body: tuple[tir.Stmt, ...], sync: tir.Sync) -> tuple[tir.Stmt, ...]:
 
 
 def _necessary(compiled: Compiled, outcome: Outcome) -> list[tuple[str, str]]:
-    """Each sync removed makes the checker object. Under conditions and numbers that exist only when the kernel runs it
-    may know better than the planner, which takes every outcome for possible whatever the others are: there a sync may
-    be needless."""
+    """Each sync removed makes the checker object, unless the kernel is open-ended."""
     start = time.perf_counter()
-    open_ended = bool(compiled.legal.scalars) or any(isinstance(n, legal.If) for n in legal.walk(compiled.legal.body))
     kernel = compiled.kernel
     syncs = [s for s in tir.walk(kernel.body) if isinstance(s, tir.Sync)]
     outcome.syncs += len(syncs)
     found = []
     for sync in syncs:
         verdict = check(replace(kernel, body=without(kernel.body, sync)))
-        if verdict.status == "not proved" or (verdict.status == "safe" and not open_ended):
+        if verdict.status != "unsafe" and not open_ended(compiled):
             text = f"without {type(sync).__name__} {sync.id} ({sync.why}) the checker says {verdict.status}"
             found.append(("needless" if verdict.status == "safe" else "no witness", f"{text} {verdict.reason}"))
     outcome.time("removals", start)
