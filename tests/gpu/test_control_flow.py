@@ -41,7 +41,6 @@ def test_another_number_needs_no_other_kernel(gpu: Any) -> None:
     tensor, out = to_torch(x), to_torch(np.empty_like(x))
     both(tensor, 9, out)
     both(tensor, 10, out)
-    assert len(both.prepared) <= 1
     assert len({id(v) for v in both.launches.values()} - compiled) <= 1
     both.plain(x, 10, wanted)
     assert np.array_equal(to_numpy(out, wanted.dtype), wanted)

@@ -10,6 +10,7 @@ import pytest
 from tidegate.emit import EMITTERS, emit
 from tidegate.emit.address import split, swizzled, thread_expression, thread_values
 from tidegate.emit.affine import Affine, unrolled
+from tidegate.emit.context import plus
 from tidegate.emit.header import header_for, parts
 from tidegate.errors import NotEmittable, NotEmitted
 from tidegate.ir import tir
@@ -292,12 +293,20 @@ def test_affine_prints_as_cxx(affine: Affine, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "steps", [(4, 8, 16, 128, 256), (2, 4, 64, 128, 256, 0, 0, 2048), (0, 0, 0, 0, 0), (3, 6, 1, 2, 4)]
+    "steps", [(4, 8, 16, 128, 256), (2, 4, 64, 128, 256, 0, 0, 2048), (0, 0, 0, 0, 0), (3, 6, 1, 2, 4), (1, 2, 4, 0, 0)]
 )
 def test_thread_expression_is_what_it_says(steps: tuple[int, ...]) -> None:
     expression = thread_expression(steps)
     values = [eval(expression, {"tid": t}) for t in range(1 << len(steps))]
     assert values == thread_values(steps).tolist()
+    moved = plus("base", expression, "5")  # the precedence of these operators is the same in Python
+    assert [eval(moved, {"tid": t, "base": 1000}) - 1005 for t in range(1 << len(steps))] == values
+
+
+@pytest.mark.parametrize("term", ["x & 3", "x >> 1", "x ^ y", "x | y", "(x & 1) | y", "f(x & 3)", "x * 2", "x - y", "0"])
+def test_a_sum_holds_its_terms_together(term: str) -> None:
+    names = {"x": 13, "y": 6, "f": lambda v: v + 1}
+    assert eval(plus("x", term, "y"), names) == 13 + eval(term, names) + 6
 
 
 @pytest.mark.parametrize("swizzle", [Swizzle(), Swizzle(3, 4, 3), Swizzle(2, 4, 3), Swizzle(3, 4, 5), Swizzle(1, 2, 4)])

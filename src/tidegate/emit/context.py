@@ -183,9 +183,23 @@ class _Printer:
 
 
 def plus(*terms: str) -> str:
-    """The sum of C++ terms, zeros left out. A term of lower precedence than + must come in parentheses."""
-    kept = [t for t in terms if t and t != "0"]
-    return " + ".join(kept) or "0"
+    """The sum of C++ terms, zeros left out."""
+    return " + ".join(_summand(t) for t in terms if t and t != "0") or "0"
+
+
+def _summand(e: str) -> str:
+    """e, in parentheses where one of its own operators binds less than +."""
+    outer, depth = [], 0
+    for c in e:
+        depth -= c == ")"
+        if not depth:
+            outer.append(c)
+        depth += c == "("
+    return f"({e})" if LOOSER.search("".join(outer)) else e
+
+
+LOOSER = re.compile(r" (<<|>>|[<>=!]=|&&|\|\||[&^|<>?:]) ")
+"""Operators of C++ that bind less than +, as this package writes them: between spaces."""
 
 
 def times(a: str, b: str) -> str:

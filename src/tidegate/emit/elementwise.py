@@ -14,7 +14,6 @@ from tidegate.errors import NotEmittable
 from tidegate.ir import tir
 from tidegate.ir.dtypes import F32, I32, I64, DType
 from tidegate.ir.elementwise import operand_dtype
-from tidegate.ir.expr import Bin
 from tidegate.ir.registers import folded_registers, source_registers
 from tidegate.ops.convert import constant
 
@@ -121,7 +120,7 @@ def emit_positions(cx: Context, s: tir.Positions) -> list[str]:
     layout, name = cx.register_layout(s.dst), cx.name("register", s.dst)
     thread = thread_coordinate(cx, layout, 0, cx.kernel.register(s.dst).layout)
     steps = np.array([c[0] for c in layout.register_origins()])
-    start = plus(cx.cpp(s.origin) if not isinstance(s.origin, Bin) else f"({cx.cpp(s.origin)})", thread)
+    start = plus(cx.cpp(s.origin), thread)
     values = {"i": np.arange(len(steps)), "j": steps}
     return cx.unrolled(values, lambda f: [f"{name}[{f['i']}] = {plus(start, str(f['j']))};"])
 
