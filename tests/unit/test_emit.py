@@ -303,7 +303,9 @@ def test_thread_expression_is_what_it_says(steps: tuple[int, ...]) -> None:
     assert [eval(moved, {"tid": t, "base": 1000}) - 1005 for t in range(1 << len(steps))] == values
 
 
-@pytest.mark.parametrize("term", ["x & 3", "x >> 1", "x ^ y", "x | y", "(x & 1) | y", "f(x & 3)", "x * 2", "x - y", "0"])
+@pytest.mark.parametrize(
+    "term", ["x & 3", "x >> 1", "x ^ y", "x | y", "(x & 1) | y", "f(x & 3)", "x * 2", "x - y", "0"]
+)
 def test_a_sum_holds_its_terms_together(term: str) -> None:
     names = {"x": 13, "y": 6, "f": lambda v: v + 1}
     assert eval(plus("x", term, "y"), names) == 13 + eval(term, names) + 6
