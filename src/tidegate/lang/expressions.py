@@ -22,11 +22,11 @@ from tidegate.ir.elementwise import OPERATIONS
 from tidegate.ir.expr import Sym
 from tidegate.ir.products import accumulator_of
 from tidegate.lang import surface
+from tidegate.lang.axes import Axes
 from tidegate.lang.derived import FOLDS, Derived
-from tidegate.lang.elementwise import COMPARISONS, OPERATORS, WEAK, describe
-from tidegate.lang.scope import Gone, Integer, Scope, TileIndex
-from tidegate.lang.source import Source, evaluate, whole
-from tidegate.lang.windows import Windows
+from tidegate.lang.elementwise import COMPARISONS, OPERATORS, describe
+from tidegate.lang.scope import WEAK, Gone, Integer, Number, Scope, TileIndex
+from tidegate.lang.source import Source, whole
 
 ELEMENTWISE = {
     **dict.fromkeys((name for name, row in OPERATIONS.items() if row.arity == 1 and hasattr(surface, name)), ("x",)),
@@ -43,7 +43,7 @@ TILE_FUNCTIONS = {
 }
 
 
-class Expressions(Windows, Derived):
+class Expressions(Axes, Derived):
     """Parses expressions into the ops of ``scope``."""
 
     def __init__(self, source: Source, scope: Scope) -> None:
@@ -56,7 +56,7 @@ class Expressions(Windows, Derived):
         """A tile (hir.Value) or a compile-time value; ``name`` is the variable it will be bound to."""
         node = self.folded(node)
         if self.static(node):
-            return evaluate(self.source, node, self.scope.constants())
+            return self.known(node)
         if not isinstance(node, ast.Name) and self.is_integer(node) and not self.is_load(node):
             return Integer(self.integer(node))
         match node:
@@ -65,14 +65,16 @@ class Expressions(Windows, Derived):
             case ast.BinOp():
                 return self.binary(node, name)
             case ast.UnaryOp(op=ast.USub()):
-                return self.map("neg", [self.parse(node.operand)], self.span(node), name)
+                return self.compute("neg", [self.parse(node.operand)], self.span(node), name)
             case ast.UnaryOp(op=ast.Invert()):
-                return self.combine("not", [self.parse(node.operand)], self.span(node), name)
+                return self.compute("not", [self.parse(node.operand)], self.span(node), name)
             case ast.UnaryOp(op=ast.UAdd()):
-                return self.tile(node.operand, "the operand of +", name)
+                value = self.parse(node.operand, name)
+                known = isinstance(value, (hir.Value, *WEAK))
+                return value if known else self.tile(node.operand, "the operand of +", name)
             case ast.Compare(ops=[op]) if type(op) in COMPARISONS:
                 operands = [self.parse(node.left), self.parse(node.comparators[0])]
-                return self.map(COMPARISONS[type(op)], operands, self.span(node), name)
+                return self.compute(COMPARISONS[type(op)], operands, self.span(node), name)
             case ast.IfExp() if self.static(node.test):
                 return self.parse(node.body if self.constant(node.test, None) else node.orelse, name)
             case ast.Call():
@@ -91,10 +93,13 @@ class Expressions(Windows, Derived):
         """An expression that must be a tile."""
         value = self.parse(node, name)
         if not isinstance(value, hir.Value):
+            advice = "load a window with tg.load, or make a tile with tg.zeros or tg.full"
+            if isinstance(value, WEAK):
+                advice = f"make a tile of it, with the shape that is wanted: tg.full((16, 16), {ast.unparse(node)})"
             raise BadCall(
                 self.span(node),
                 what=f"{what} must be a tile, {ast.unparse(node)!r} is {describe(value)}",
-                advice="load a window with tg.load, or make a tile with tg.zeros or tg.full",
+                advice=advice,
             )
         return value
 
@@ -186,7 +191,7 @@ class Expressions(Windows, Derived):
             a, b = self.tile(node.left, "the left side of @"), self.tile(node.right, "the right side of @")
             return self.dot(a, b, None, None, self.span(node), name)
         operands = [self.parse(node.left), self.parse(node.right)]
-        return self.combine(OPERATORS[type(node.op)], operands, self.span(node), name)
+        return self.compute(OPERATORS[type(node.op)], operands, self.span(node), name)
 
     def call(self, node: ast.Call, name: str) -> Any:
         span = self.span(node)
@@ -368,25 +373,14 @@ class Expressions(Windows, Derived):
         self.scope.ops.append(hir.Positions(result, index.name, span))
         return result
 
-    def call_clip(self, node: ast.Call, span: Span, name: str) -> hir.Value:
+    def call_clip(self, node: ast.Call, span: Span, name: str) -> hir.Value | Number:
         x, low, high = self.arguments(node, ("x",), ("min", "max"))
         least, most = (None if bound is None else self.parse(bound) for bound in (low, high))
-        return self.clip(self.parse(x), least, most, span, name)
+        return self.compute("clip", [self.parse(x), least, most], span, name)
 
-    def call_elementwise(self, function: str, node: ast.Call, span: Span, name: str) -> hir.Value:
+    def call_elementwise(self, function: str, node: ast.Call, span: Span, name: str) -> hir.Value | Number:
         args = [self.parse(a) for a in self.arguments(node, ELEMENTWISE[function])]
-        if function.startswith("logical"):
-            return self.logical(function, args, span, name)
-        match function:
-            case "floor" | "ceil" | "trunc" | "round":
-                return self.whole(function, args[0], span, name)
-            case "pow":
-                return self.power(args[0], args[1], span, name)
-            case "square":
-                return self.power(args[0], 2, span, name)
-            case "reciprocal":
-                return self.power(args[0], -1, span, name)
-        return self.map(function, args, span, name)
+        return self.compute(function, args, span, name)
 
     def call_fold(self, fold: str, node: ast.Call, owner: hir.Value | None, span: Span, name: str) -> hir.Value:
         """x.sum(axis=1) (``owner`` is x) or tg.sum(x, axis=1)."""
@@ -426,7 +420,7 @@ class Expressions(Windows, Derived):
                 what=f"{ast.unparse(node)!r} must be known at compile time",
                 advice="use literals, keyword-only constants and module-level names",
             )
-        return evaluate(self.source, node, self.scope.constants())
+        return self.known(node)
 
     def dtype(self, name: Any, span: Span) -> DType:
         if not isinstance(name, str) or name not in DTYPES:

@@ -16,19 +16,18 @@ from tidegate.errors import (
     OverlappingWrites,
     ShapeMismatch,
     Span,
-    UnknownName,
     UnsupportedSyntax,
     WrongDirection,
 )
 from tidegate.ir import hir
 from tidegate.ir.dtypes import DTYPES, F32, I32
-from tidegate.ir.expr import Expr, Int, Sym, cdiv, factor
+from tidegate.ir.expr import Expr, Int, Sym, factor
 from tidegate.lang import surface
 from tidegate.lang.dead import without_dead_ops
 from tidegate.lang.elementwise import OPERATORS
 from tidegate.lang.expressions import Expressions
 from tidegate.lang.outputs import check_outputs
-from tidegate.lang.scope import Gone, Integer, Scope, TileIndex
+from tidegate.lang.scope import Gone, Integer, Number, Scope, TileIndex
 from tidegate.lang.source import RESERVED, Signature, Source, is_name, whole
 
 
@@ -169,10 +168,9 @@ class _Parser:
     ) -> None:
         self.source = source
         self.dims = dims
-        self.constants = constants
         self.scalars = frozenset(s.name for s in scalars)
         numbers = {s.name: s if s.dtype.floating else Integer(Sym(s.name)) for s in scalars}
-        self.scope = Scope({**constants, **{t.name: t for t in tensors}, **numbers})
+        self.scope = Scope({**constants, **{t.name: t for t in tensors}, **numbers}, dims)
         loops = (n for n in ast.walk(source.tree) if isinstance(n, ast.For))
         indices = {n.id for loop in loops for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
         self.scope.taken = {*indices, *dims, *constants, *(t.name for t in tensors), *numbers}
@@ -254,8 +252,10 @@ class _Parser:
                 self.source.span(target), what=f"{target.id} names a parameter or index", advice="choose another name"
             )
         result = self.expressions.parse(value, target.id)
-        if target.id in self.scope.outer and (isinstance(old, Integer) or target.id in self.scope.constants()):
+        fixed = isinstance(old, (Integer, Number)) or target.id in self.scope.constants()
+        if target.id in self.scope.outer and fixed:
             kind = "an integer" if isinstance(old, Integer) else "a compile-time value"
+            kind = "a number" if isinstance(old, Number) else kind
             changes = "would change from trip to trip"
             if self.scope.inside == "branch":
                 changes = "would depend on a condition"
@@ -297,7 +297,8 @@ class _Parser:
             )
         old = self.scope.value(tensor.name, tensor.dtype, window.shape)
         self.scope.ops.append(hir.Load(old, window, None, 1, None, span))
-        new = self.expressions.combine(OPERATORS[type(node.op)], [old, self.expressions.parse(node.value)], span, "")
+        new = self.expressions.compute(OPERATORS[type(node.op)], [old, self.expressions.parse(node.value)], span, "")
+        assert isinstance(new, hir.Value)  # one operand is a tile
         self.write(span, tensor, window, new, node.value)
 
     def writable(self, span: Span, tensor: hir.Tensor, window: hir.Window) -> None:
@@ -379,74 +380,13 @@ class _Parser:
                 raise BadLoop(
                     span, what=f"tg.{function.__name__} gives one index", advice="write: for k in tg.tiles(...):"
                 )
-            self.tile_loop(node, self.axis(node.iter, node.target.id))
+            self.tile_loop(node, self.expressions.axis_of(node.iter, node.target.id))
         else:
             raise BadLoop(
                 span,
                 what=f"a loop over {ast.unparse(node.iter)!r}",
                 advice="loop over tg.grid(tg.tiles(...), ...), tg.tiles(extent, size) or tg.range(extent)",
             )
-
-    def axis(self, call: ast.Call, name: str) -> TileIndex:
-        """The index that a tg.tiles(...) or tg.range(...) call stands for."""
-        if self.expressions.function(call) is surface.range:
-            (node,) = self.expressions.arguments(call, ("extent",))
-            return TileIndex(name, *self.extent(node), size=1, integer=True)
-        return self.tiles(call, name)
-
-    def tiles(self, call: ast.Call, name: str) -> TileIndex:
-        """The index that a tg.tiles(...) call stands for."""
-        extent_node, size_node, until = self.expressions.arguments(call, ("extent", "size"), ("until",))
-        extent, counted = self.extent(extent_node)
-        given = self.expressions.constant(size_node, None)
-        size = whole(given)
-        if size is None or not 0 < size < 2**31:
-            raise BadLoop(
-                self.source.span(size_node),
-                what=f"{given!r} is no tile size",
-                advice="give a positive integer, the elements per tile",
-            )
-        limit = None if until is None else cdiv(self.end(until), size)
-        return TileIndex(name, extent, counted, size, limit=limit)
-
-    def end(self, node: ast.expr) -> Expr:
-        """The position that until=tg.end(m) names."""
-        if not isinstance(node, ast.Call) or self.expressions.function(node) is not surface.end:
-            raise BadLoop(
-                self.source.span(node),
-                what=f"until={ast.unparse(node)}",
-                advice="give the end of an enclosing tile: until=tg.end(m)",
-            )
-        return self.expressions.edge(node)
-
-    def extent(self, node: ast.expr) -> tuple[Expr, bool]:
-        """What tg.tiles and tg.range run over, and whether only a run tells that number."""
-        if not self.expressions.static(node):
-            if self.expressions.is_integer(node, tiles=True):
-                return self.expressions.integer(node), True
-            self.expressions.parse(node)  # a name that exists no more says why
-        span, names = self.source.span(node), ", ".join(map(repr, self.dims)) or "(this kernel names none)"
-        if isinstance(node, ast.Name) and node.id in self.dims:
-            raise UnknownName(
-                span, name=node.id, why=" as a value", advice=f"a dimension is named by a string: {node.id!r}"
-            )
-        value = self.expressions.constant(node, None)
-        if isinstance(value, str):
-            if value in self.dims:
-                return self.dims[value], False
-            if value not in self.constants:
-                raise UnknownName(
-                    span, name=value, why=" as a dimension", advice=f"the dimensions are {names}; or give an integer"
-                )
-            value = self.constants[value]
-        size = whole(value)
-        if size is None or not 0 <= size < 2**31:
-            raise BadLoop(
-                span,
-                what=f"{value!r} is no extent",
-                advice=f"give a dimension's name, one of {names}, or an integer",
-            )
-        return Int(size), False
 
     def grid(self, node: ast.For, call: ast.Call) -> None:
         span = self.source.span(call)
@@ -470,7 +410,7 @@ class _Parser:
                     what="tg.grid takes tg.tiles(...) and tg.range(...)",
                     advice="name an extent and a size",
                 )
-            index = self.axis(item, name)
+            index = self.expressions.axis_of(item, name)
             if index.limit is not None:
                 raise BadLoop(
                     self.source.span(item), what="until= in tg.grid", advice="limit a tg.tiles loop inside the kernel"

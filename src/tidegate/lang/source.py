@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import ast
 import builtins
+import difflib
 import inspect
 import keyword
 import numbers
 from collections import ChainMap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from tidegate.errors import BadSignature, CompileTimeFailure, NoSource, Span, TidegateError, UnknownName
+from tidegate.lang.scope import Scope
 from tidegate.lang.surface import ScalarType, TensorType
 
 
@@ -184,20 +186,29 @@ def _annotation(source: Source, argument: ast.arg, value: Any, span: Span) -> Te
     return value
 
 
-def evaluate(source: Source, node: ast.expr, constants: Mapping[str, Any]) -> Any:
+def evaluate(source: Source, node: ast.expr, scope: Scope) -> Any:
     """The compile-time value of an expression; raises UnknownName or CompileTimeFailure at its place."""
     try:
         code = compile(ast.fix_missing_locations(ast.Expression(node)), source.file, "eval")
-        visible = ChainMap(dict(constants), *source.names.maps)
+        visible = ChainMap(dict(scope.constants()), *source.names.maps)
         used = (n.id for n in ast.walk(node) if isinstance(n, ast.Name))
         return eval(code, {name: visible[name] for name in used if name in visible})
     except TidegateError as error:
         raise type(error)(source.span(node), error.related, **error.fields) from None
     except NameError as error:
-        raise UnknownName(
-            source.span(node), name=error.name, why="", advice="define it before, or make it a keyword-only constant"
-        ) from None
+        raise unknown(source, node, str(error.name), scope) from None
     except (Exception, SystemExit) as error:
         raise CompileTimeFailure(
             source.span(node), expression=ast.unparse(node), exception=f"{type(error).__name__}: {error}"
         ) from None
+
+
+def unknown(source: Source, node: ast.expr, name: str, scope: Scope) -> UnknownName:
+    """The refusal of a name that nothing defines, with what its author may have meant."""
+    place = next((n for n in ast.walk(node) if isinstance(n, ast.Name) and n.id == name), node)
+    why, advice = "", "define it before, or make it a keyword-only constant"
+    if name in scope.dims:
+        why, advice = " as a value: it is the name of a dimension", f"write its size as tg.size({name!r})"
+    elif near := difflib.get_close_matches(name, scope.bindings, 1):
+        advice = f"did you mean {near[0]!r}? Else {advice}"
+    return UnknownName(source.span(place), name=name, why=why, advice=advice)

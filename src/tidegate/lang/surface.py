@@ -110,6 +110,14 @@ def end(index: Any) -> Any:
     _kernel_only("end")
 
 
+def size(dimension: str) -> Any:
+    """The size of a dimension, an integer: ``tg.positions(n) < tg.size("N")``, ``x.sum(axis=1) / tg.size("N")``.
+
+    Raises TG102 for a name that no tensor of the kernel has.
+    """
+    _kernel_only("size")
+
+
 def range(extent: str | int | Any) -> Any:
     """``for h in tg.range("H"):`` the positions of a dimension, in order; also as an axis of tg.grid.
 

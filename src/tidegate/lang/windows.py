@@ -6,14 +6,14 @@ import ast
 from functools import partial, reduce
 from typing import Any, NoReturn
 
-from tidegate.errors import BadCall, WindowMismatch
+from tidegate.errors import BadCall, Span, UnknownName, WindowMismatch
 from tidegate.ir import hir
 from tidegate.ir.dtypes import ELEMENTS, I32
 from tidegate.ir.expr import Expr, Int, Sym, add, binary, difference, least, mul, negated
 from tidegate.lang import surface
 from tidegate.lang.elementwise import Elementwise, describe
 from tidegate.lang.scope import Integer, TileIndex
-from tidegate.lang.source import evaluate, whole
+from tidegate.lang.source import whole
 
 ARITHMETIC: dict[type[ast.operator], str] = {
     ast.Add: "+",
@@ -36,6 +36,9 @@ COMPARISONS: dict[type[ast.cmpop], str] = {
 }
 
 EDGES = (surface.begin, surface.end)
+
+INTEGERS = (*EDGES, surface.size)
+"""Functions whose values are integers whatever they are given."""
 
 SAME_DIMENSION = "index each axis with the tg.tiles index of the same dimension"
 
@@ -115,7 +118,7 @@ class Windows(Elementwise):
         for part in ast.walk(item):
             if isinstance(part, ast.Name) and isinstance(self.scope.bindings.get(part.id), hir.Value):
                 return True
-            if isinstance(part, ast.Call) and self.function(part) not in (None, surface.begin, surface.end):
+            if isinstance(part, ast.Call) and self.function(part) not in (None, *INTEGERS):
                 return True
         return False
 
@@ -136,7 +139,7 @@ class Windows(Elementwise):
 
     def is_integer(self, node: ast.expr, tiles: bool = False) -> bool:
         """Is this a whole number that all threads share: numbers, tg.range indices, scalars, elements of integers, and
-        + - * // % of them, tg.begin and tg.end? ``tiles``: the number of a tile index counts."""
+        + - * // % of them, tg.size, tg.begin and tg.end? ``tiles``: the number of a tile index counts."""
         match node:
             case ast.Name() if self.scope.dynamic(node.id):
                 bound = self.scope.bindings[node.id]
@@ -150,10 +153,10 @@ class Windows(Elementwise):
                 if function in EXTREMES:
                     some = len(node.args) == 2 and not all(map(self.static, node.args))
                     return some and all(self.is_integer(a, tiles) for a in node.args)
-                return function in EDGES or (function is surface.load and self.is_element(node))
+                return function in INTEGERS or (function is surface.load and self.is_element(node))
         if isinstance(node, ast.Slice) or not self.static(node):
             return False
-        return whole(evaluate(self.source, node, self.scope.constants())) is not None
+        return whole(self.known(node)) is not None
 
     def is_element(self, node: ast.Call) -> bool:
         """Does this tg.load name one element of a tensor of integers?"""
@@ -175,9 +178,10 @@ class Windows(Elementwise):
                 a, b = self.integer(node.left), self.integer(node.right)
                 if op in ("/", "%") and least(b, self.scope.signed) < 1:
                     zero = "divides by 0" if b == Int(0) else f"divides by {b}, which may be 0 or less"
-                    raise BadCall(
-                        self.span(node), what=f"{ast.unparse(node)!r} {zero}", advice="divide by a positive number"
-                    )
+                    advice = "divide by a positive number"
+                    if not isinstance(b, Int):
+                        advice += f", e.g. tg.maximum({ast.unparse(node.right)}, 1)"
+                    raise BadCall(self.span(node), what=f"{ast.unparse(node)!r} {zero}", advice=advice)
                 return binary(op, a, b)
             case ast.UnaryOp() if not self.static(node):
                 return binary("-", 0, self.integer(node.operand))
@@ -187,10 +191,12 @@ class Windows(Elementwise):
                     return binary(EXTREMES[function], *map(self.integer, node.args))
                 if function in EDGES:
                     return self.edge(node)
+                if function is surface.size:
+                    return self.size(node)
                 found = self.parse(node)
                 assert isinstance(found, Integer)
                 return found.expr
-        value = whole(evaluate(self.source, node, self.scope.constants()))
+        value = whole(self.known(node))
         assert value is not None  # callers asked is_integer
         if not -(2**31) <= value < 2**31:
             raise BadCall(
@@ -205,6 +211,39 @@ class Windows(Elementwise):
         if not isinstance(index, TileIndex) or index.integer:
             raise BadCall(self.span(item), what=repr(ast.unparse(node)), advice="give the index of a tg.tiles axis")
         return mul(add(Sym(index.name), int(self.function(node) is surface.end)), index.size)
+
+    def size(self, node: ast.Call) -> Expr:
+        """The size that tg.size("N") names."""
+        (item,) = self.arguments(node, ("dimension",))
+        if isinstance(item, ast.Name) and item.id in self.scope.dims:
+            raise self.bare_dimension(item, f"a dimension is named by a string: tg.size({item.id!r})")
+        name = self.constant(item, None) if self.static(item) else self.parse(item)
+        if not isinstance(name, str):
+            raise BadCall(
+                self.span(item),
+                what=f"tg.size of {describe(name)}",
+                advice=f"give the name of a dimension, {self.dimensions()}",
+            )
+        return self.dimension(name, self.span(item))
+
+    def dimension(self, name: str, span: Span) -> Expr:
+        """The size of a dimension, or the constant of that name; raises UnknownName."""
+        if name in self.scope.dims:
+            return self.scope.dims[name]
+        size = whole(self.scope.constants().get(name))
+        if size is None or not 0 <= size < 2**31:
+            raise UnknownName(
+                span, name=name, why=" as a dimension", advice=f"give a dimension, {self.dimensions()}, or an integer"
+            )
+        return Int(size)
+
+    def dimensions(self) -> str:
+        """The names of the dimensions, for advice."""
+        names = ", ".join(map(repr, self.scope.dims))
+        return f"one of {names}" if names else "of which this kernel names none"
+
+    def bare_dimension(self, node: ast.Name, advice: str) -> UnknownName:
+        return UnknownName(self.span(node), name=node.id, why=" as a value", advice=advice)
 
     def is_condition(self, node: ast.expr) -> bool:
         """Is this a comparison of integers, or and, or, not of such?"""
@@ -221,7 +260,7 @@ class Windows(Elementwise):
     def condition(self, node: ast.expr) -> Expr:
         """The expression that is 1 where the condition holds; :meth:`is_condition` holds for it, or it is static."""
         if self.static(node):
-            return Int(int(bool(evaluate(self.source, node, self.scope.constants()))))
+            return Int(int(bool(self.known(node))))
         match node:
             case ast.BoolOp():
                 some = [self.condition(v) for v in node.values]

@@ -1,0 +1,114 @@
+"""Numbers that a run tells: sizes of dimensions, and numbers with a fraction that are computed without a tile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from test_language_errors import load, source
+
+import tidegate as tg
+from tidegate import cuda
+from tidegate.errors import TidegateError
+
+
+@tg.kernel(warps=2)
+def statistics(
+    x: tg.Tensor["R", "N", "f32"], mean: tg.Out["R", "f32"], top: tg.Out["R", "f32"], whole: tg.Out["R", "N", "f32"]
+):
+    """A size in a loop's extent, a mask, a condition, a position and a quotient."""
+    for r in tg.grid(tg.tiles("R", 4)):
+        total = tg.zeros((4,))
+        largest = tg.full((4,), -1e30)
+        for n in tg.tiles(tg.size("N"), 8):
+            t = tg.load(x[r, n], by=cuda.cp_async(), stages=2)
+            total += t.sum(axis=1)
+            largest = tg.maximum(largest, tg.where(tg.positions(n) < tg.size("N"), t, -1e30).max(axis=1))
+            if tg.end(n) <= tg.size("N"):
+                whole[r, n] = t
+        mean[r] = total / tg.size("N")
+        top[r] = largest
+
+
+@pytest.mark.parametrize("shape", [(5, 20), (4, 8), (0, 4), (3, 1), (2, 0)])
+@pytest.mark.parametrize("fixed", [False, True])
+def test_a_size_is_an_integer(shape: tuple[int, int], fixed: bool) -> None:
+    x = np.random.default_rng(0).standard_normal(shape).astype("f4") - 5
+    outputs = [np.zeros(shape[0], "f4"), np.zeros(shape[0], "f4"), np.zeros(shape, "f4")]
+    simulated = [a.copy() for a in outputs]
+    statistics.plain(x, *outputs, **({"N": shape[1]} if fixed else {}))
+    compiled = statistics.compile("sm_80", multiples={"R": 1, "N": 1}, **({"N": shape[1]} if fixed else {}))
+    assert compiled.simulate(x, *simulated).ok
+    for a, b in zip(outputs, simulated, strict=True):
+        assert np.allclose(a, b, rtol=1e-5, equal_nan=True)
+    if shape[1]:
+        assert np.allclose(outputs[0], x.mean(axis=1), rtol=1e-5)
+        assert np.array_equal(outputs[1], x.max(axis=1))
+        assert np.array_equal(outputs[2][:, : shape[1] // 8 * 8], x[:, : shape[1] // 8 * 8])
+
+
+@tg.kernel(warps=1)
+def scaled(x: tg.Tensor["R", "N", "bf16"], s: tg.Scalar["f32"], n: tg.Scalar["i32"], y: tg.Out["R", "N", "bf16"]):
+    inverse = 1.0 / tg.size("N")
+    factor = tg.clip(s, 0, 1) * 2.0 - n / 3 + tg.exp(-s) ** 2 + +s
+    for r in tg.tiles("R", 4):
+        for h in tg.range(tg.size("N") // 16):
+            t = tg.load(x[r, h * 16 : h * 16 + 16])
+            y[r, h * 16 : h * 16 + 16] = tg.where(s > 0.5, t * inverse, t * factor) + tg.full(
+                (4, 16), factor, "bf16"
+            ) * (h * 0.5)
+
+
+@pytest.mark.parametrize("s", [0.25, 0.75])
+def test_numbers_with_a_fraction_are_weak(s: float) -> None:
+    x = np.random.default_rng(0).standard_normal((8, 32)).astype(ml_dtypes.bfloat16)
+    y, z = np.zeros((2, 8, 32), ml_dtypes.bfloat16)
+    scaled.plain(x, s, 4, y)
+    compiled = scaled.compile("sm_80")
+    assert compiled.simulate(x, s, 4, z).ok
+    assert compiled.check().safe
+    assert np.array_equal(y, z)
+    factor = 2 * s - 4 / 3 + np.exp(-s) ** 2 + s
+    wide = x.astype("f4")
+    wanted = (wide / 32 if s > 0.5 else wide * factor) + np.array([0, 0.5]).repeat(16) * factor
+    assert np.allclose(y.astype("f4"), wanted, rtol=0.02, atol=0.02)
+
+
+SIGNATURE = (
+    'a: tg.Tensor["M", "K", "f32"], s: tg.Scalar["f32"], n: tg.Scalar["i32"], b: tg.Out["M", "K", "f32"], *, B=16'
+)
+OPEN = 'for m, k in tg.grid(tg.tiles("M", B), tg.tiles("K", B)):\n    t = tg.load(a[m, k])\n'
+
+REFUSED = {
+    "t = t * K": ("TG102", "K", "write its size as tg.size('K')"),
+    't = t * tg.size("L")': ("TG102", '"L"', "one of 'M', 'K'"),
+    "t = t * tg.size(K)": ("TG102", "K", "tg.size('K')"),
+    "t = t * tg.size(m)": ("TG105", "m", "name of a dimension"),
+    "t = t * tg.size(3)": ("TG105", "3", "name of a dimension"),
+    't = t * (n // tg.size("K"))': ("TG105", "n // tg.size('K')", "tg.maximum"),
+    "t = t * tt": ("TG102", "tt", "did you mean 't'"),
+    "x = s\nt = t + x": ("TG101", "s", "use the first name"),
+    "x = s * 2\nif m > 1:\n    x = s * 3\nt = t * x": ("TG108", "x", "tg.full"),
+    "t = s * 2.0": ("TG105", "t", "tg.full"),
+    "t = (tg.positions(m) * (s * 2.0))[:, None] + t": ("TG202", "tg.positions(m) * (s * 2.0)", "astype"),
+    "t = t * n**2": ("TG105", "n**2", "n * n"),
+    "t = t * (n & 3)": ("TG105", "n & 3", 'tg.full((1,), n, "i32")'),
+    't = tg.zeros((tg.size("K"),))': ("TG105", '(tg.size("K"),)', "compile time"),
+}
+
+
+@pytest.mark.parametrize("statement", REFUSED)
+def test_what_is_refused(statement: str, tmp_path: Path) -> None:
+    code, under, advice = REFUSED[statement]
+    body = OPEN + "".join(f"    {line}\n" for line in statement.splitlines()) + "    b[m, k] = t\n"
+    kernel: Any = load(source(body, SIGNATURE), tmp_path).k
+    with pytest.raises(TidegateError) as caught:
+        kernel.compile("sm_80")
+    error = caught.value
+    assert error.code == code, error
+    assert error.span is not None
+    assert error.span.text[error.span.column : error.span.end_column].replace("'", '"') == under.replace("'", '"')
+    assert advice in f"{error.text} {error.next_step}", error
