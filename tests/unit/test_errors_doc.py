@@ -39,3 +39,4 @@ def test_every_error_says_what_and_what_next(cls: type[TidegateError]) -> None:
     error = cls(**dict.fromkeys(names, "something"))
     assert str(error).startswith(f"error[{cls.code}] {cls.title}: ")
     assert "{" not in error.text + error.next_step
+    assert cls.example or cls.message != "{what}", "the catalogue would show the name of a field"

@@ -103,6 +103,14 @@ NUMPY_NAMES: dict[str, str] = {
 """The names that NumPy, ml_dtypes, torch and CuPy give to the types."""
 
 
+def dtype_advice(given: Any) -> str:
+    """What to write instead of ``given``, which is no dtype: the name of the NumPy type or of the Python type, or all
+    names."""
+    name = getattr(given, "__name__", None) or getattr(given, "name", None) or str(given).rpartition(".")[2]
+    found = {**NUMPY_NAMES, "float": "f32", "int": "i32", "half": "f16"}.get(str(name).lower())
+    return f'write "{found}"' if found else f"use one of {', '.join(DTYPES)}"
+
+
 def element(value: Any) -> int:
     """An element of a tensor as an integer: the nearest number of 32 bits."""
     return min(max(int(value), -(2**31)), 2**31 - 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from tidegate.errors import BadLoop
+from tidegate.errors import BadCall, BadLoop
 from tidegate.ir.expr import Expr, Int, cdiv
 from tidegate.lang import surface
 from tidegate.lang.elementwise import describe
@@ -19,6 +19,9 @@ class Axes(Windows):
     def axis_of(self, call: ast.Call, name: str) -> TileIndex:
         """The index that a tg.tiles(...) or tg.range(...) call stands for."""
         if self.function(call) is surface.range:
+            if len(call.args) > 1:
+                what = f"{ast.unparse(call)!r} has {len(call.args)} arguments, and tg.range counts from 0 to its extent"
+                raise BadCall(self.span(call), what=what, advice="give one extent, and add the start to the index")
             (node,) = self.arguments(call, ("extent",))
             return TileIndex(name, *self.extent(node), size=1, integer=True)
         extent_node, size_node, until = self.arguments(call, ("extent", "size"), ("until",))
@@ -28,8 +31,8 @@ class Axes(Windows):
         if size is None or not 0 < size < 2**31:
             raise BadLoop(
                 self.span(size_node),
-                what=f"{given!r} is no tile size",
-                advice="give a positive integer, the elements per tile",
+                what=f"{given!r} is no tile size: tiles have a whole number of elements, 1 or more",
+                advice="give a positive integer that is known at compile time",
             )
         limit = None if until is None else cdiv(self.limit(until), size)
         return TileIndex(name, extent, counted, size, limit=limit)
@@ -39,7 +42,7 @@ class Axes(Windows):
         if not isinstance(node, ast.Call) or self.function(node) is not surface.end:
             raise BadLoop(
                 self.span(node),
-                what=f"until={ast.unparse(node)}",
+                what=f"until={ast.unparse(node)}, and a loop ends with a tile: tg.end(m)",
                 advice="give the end of an enclosing tile: until=tg.end(m)",
             )
         return self.edge(node)
@@ -65,7 +68,7 @@ class Axes(Windows):
         if size is None or not 0 <= size < 2**31:
             raise BadLoop(
                 self.span(node),
-                what=f"{value!r} is no extent",
+                what=f"{value!r} is no extent: loops run over a whole number of elements, 0 or more",
                 advice=f"give a dimension's name, {self.dimensions()}, or an integer",
             )
         return Int(size), False

@@ -9,7 +9,7 @@ from tidegate.ir import hir
 from tidegate.ir.dtypes import BOOL, F32, I32, DType
 from tidegate.ir.elementwise import OPERATIONS
 from tidegate.ir.expr import Sym
-from tidegate.lang.elementwise import FRACTIONS, Elementwise, describe
+from tidegate.lang.elementwise import COMPARISONS, FRACTIONS, Elementwise, describe
 from tidegate.lang.scope import WEAK, Integer, Number, TileIndex
 from tidegate.lang.source import whole
 
@@ -28,14 +28,18 @@ class Derived(Elementwise):
     # -------------------------------------------------------------------------------------- elementwise
 
     def compute(self, op: str, args: list[Any], span: Span, name: str) -> hir.Value | Number:
-        """``op`` of tiles and numbers; where there is no tile, of numbers of the run with a fraction."""
+        """``op`` of tiles and numbers; where there is no tile, of numbers of the run: a number with a fraction, or a
+        mask of one element."""
         args = [Integer(Sym(a.name)) if isinstance(a, TileIndex) and a.integer else a for a in args]
-        whole_ = all(isinstance(a, Integer) or a is None or whole(a) is not None for a in args)
-        if any(isinstance(a, hir.Value) for a in args) or (whole_ and op not in OF_FRACTIONS):
+        late = any(isinstance(a, WEAK) for a in args)
+        if not late or any(isinstance(a, hir.Value) for a in args):
             return self.combine(op, args, span, name)
-        if not any(isinstance(a, WEAK) for a in args):
-            return self.combine(op, args, span, name)
-        single = [self.splat(a, (1,), F32, span, "") if isinstance(a, WEAK) else a for a in args]
+        dtype = F32
+        if all(isinstance(a, Integer) or a is None or whole(a) is not None for a in args) and op not in OF_FRACTIONS:
+            if op not in COMPARISONS.values():
+                return self.combine(op, args, span, name)
+            dtype = I32
+        single = [self.splat(a, (1,), dtype, span, "") if isinstance(a, WEAK) else a for a in args]
         result = self.combine(op, single, span, name)
         return result if result.dtype == BOOL else Number(result)
 

@@ -17,11 +17,12 @@ from tidegate.errors import (
     WrongDirection,
 )
 from tidegate.ir import hir
-from tidegate.ir.dtypes import BOOL, DTYPES, I32, DType
+from tidegate.ir.dtypes import BOOL, DTYPES, F32, I32, DType, dtype_advice
 from tidegate.ir.elementwise import OPERATIONS
 from tidegate.ir.expr import Sym
 from tidegate.ir.products import accumulator_of
 from tidegate.lang import surface
+from tidegate.lang.advice import ELSEWHERE, EXPRESSIONS, GENERAL_EXPRESSION, instead_of
 from tidegate.lang.axes import Axes
 from tidegate.lang.derived import FOLDS, Derived
 from tidegate.lang.elementwise import COMPARISONS, OPERATORS, describe
@@ -83,25 +84,34 @@ class Expressions(Axes, Derived):
                 return self.attribute(node, name)
             case ast.Subscript():
                 return self.item(node, name)
-        raise UnsupportedSyntax(
-            self.span(node),
-            what=f"the expression {ast.unparse(node)!r}",
-            advice="use operators, tg functions, .astype and .T on tiles; masks combine by & | ^ ~",
-        )
+        what, advice = EXPRESSIONS.get(type(node), (f"the expression {ast.unparse(node)!r}", GENERAL_EXPRESSION))
+        raise UnsupportedSyntax(self.span(node), what=what, advice=advice)
 
     def tile(self, node: ast.expr, what: str, name: str = "") -> hir.Value:
         """An expression that must be a tile."""
-        value = self.parse(node, name)
+        return self.as_tile(self.parse(node, name), node, what)
+
+    def as_tile(self, value: Any, node: ast.expr, what: str, kind: str = "a tile") -> hir.Value:
+        """What ``node`` stands for, if it is a tile; raises BadCall."""
         if not isinstance(value, hir.Value):
             advice = "load a window with tg.load, or make a tile with tg.zeros or tg.full"
             if isinstance(value, WEAK):
                 advice = f"make a tile of it, with the shape that is wanted: tg.full((16, 16), {ast.unparse(node)})"
             raise BadCall(
                 self.span(node),
-                what=f"{what} must be a tile, {ast.unparse(node)!r} is {describe(value)}",
+                what=f"{what} must be {kind}, {ast.unparse(node)!r} is {describe(value)}",
                 advice=advice,
             )
         return value
+
+    def written(self, node: ast.expr, tensor: hir.Tensor, window: hir.Window) -> hir.Value:
+        """The tile that a window takes; a number stands for a tile of it."""
+        value, span = self.parse(node), self.span(node)
+        if isinstance(value, TileIndex) and value.integer:
+            value = Integer(Sym(value.name))
+        if isinstance(value, (*WEAK, int, float)):
+            return self.full(window.shape, value, tensor.dtype, span, f"the value written to {tensor.name}", "")
+        return self.as_tile(value, node, f"what is written to {tensor.name}", "a tile or a number")
 
     def folded(self, node: ast.expr) -> ast.expr:
         """The expression with t.shape and t.dtype of tiles replaced by their values."""
@@ -180,11 +190,11 @@ class Expressions(Axes, Derived):
                 return owner.dtype.name
             if node.attr == "shape":
                 return owner.shape
-        raise UnsupportedSyntax(
-            self.span(node),
-            what=f"the attribute .{node.attr} of {describe(owner)}",
-            advice="tiles have .T, .dtype, .shape and .astype(dtype)",
-        )
+        advice = "tiles have .T, .dtype, .shape and .astype(dtype)"
+        if isinstance(owner, hir.Tensor) and node.attr == "shape":
+            sizes = [f"tg.size({str(s)!r})" if isinstance(s, Sym) else str(s) for s in owner.shape]
+            advice = f"its sizes are {', '.join(sizes)}"
+        raise UnsupportedSyntax(self.span(node), what=f"the attribute .{node.attr} of {describe(owner)}", advice=advice)
 
     def binary(self, node: ast.BinOp, name: str) -> Any:
         if isinstance(node.op, ast.MatMult):
@@ -206,21 +216,24 @@ class Expressions(Axes, Derived):
                 return self.cast(owner, kind, span, name)
             if isinstance(owner, hir.Value) and node.func.attr in FOLDS:
                 return self.call_fold(node.func.attr, node, owner, span, name)
-            raise UnsupportedSyntax(
-                span,
-                what=f"the method .{node.func.attr} of {describe(owner)}",
-                advice=f"tiles have .astype(dtype) and, with an axis, {', '.join(f'.{f}' for f in FOLDS)}",
-            )
+            advice = f"tiles have .astype(dtype) and, with an axis, {', '.join(f'.{f}' for f in FOLDS)}"
+            if node.func.attr in {*TILE_FUNCTIONS.values(), *ELSEWHERE}:
+                advice = instead_of(node.func.attr, TILE_FUNCTIONS.values())
+            raise UnsupportedSyntax(span, what=f"the method .{node.func.attr} of {describe(owner)}", advice=advice)
         target = self.function(node)
         function = TILE_FUNCTIONS.get(target)
         if function is None:
-            what = f"{ast.unparse(node.func)} is no operation on tiles, and its arguments exist only on the GPU"
+            called = ast.unparse(node.func)
+            what = f"{called} is no operation on tiles, and its arguments exist only on the GPU"
+            advice = instead_of(called, TILE_FUNCTIONS.values())
             if target is surface.atomic_add:
-                what = "tg.atomic_add has no value: it is a statement of its own"
+                what, advice = (
+                    "tg.atomic_add is a statement of its own",
+                    "write it on its own line: it has no value",
+                )
             elif target is not None:
-                what = f"{ast.unparse(node.func)} stands outside the head of a for loop"
-            known = ", ".join(f"tg.{n}" for n in TILE_FUNCTIONS.values())
-            raise BadCall(span, what=what, advice=f"operations are {known}, .astype, .T and operators")
+                what, advice = f"{called} stands outside the head of a for loop", f"write: for i in {called}(...):"
+            raise BadCall(span, what=what, advice=advice)
         if function in FOLDS:
             return self.call_fold(function, node, None, span, name)
         if function in ELEMENTWISE:
@@ -245,7 +258,7 @@ class Expressions(Axes, Derived):
         self.scope.ops.append(hir.LoadScalar(found, window, span))
         return Integer(Sym(found))
 
-    def call_load(self, node: ast.Call, span: Span, name: str) -> hir.Value | Integer:
+    def call_load(self, node: ast.Call, span: Span, name: str) -> hir.Value | Integer | Number:
         window_node, by, stages, to = self.arguments(node, ("window",), ("by", "stages", "to"))
         if not isinstance(window_node, ast.Subscript):
             raise BadCall(span, what="tg.load takes a window such as a[m, k]", advice="index a tensor parameter")
@@ -271,9 +284,10 @@ class Expressions(Axes, Derived):
             )
         if all(a.at is not None for a in window.axes):
             return self.element(node, window, span, name)
+        number = self.is_single(window_node) and tensor.dtype.floating
         result = self.scope.value(name, tensor.dtype, window.shape)
         self.scope.ops.append(hir.Load(result, window, self.instruction(by, span), count, level, span))
-        return result
+        return Number(self.cast(result, F32, span, name)) if number else result
 
     def call_dot(self, node: ast.Call, span: Span, name: str) -> hir.Value:
         a, b, c, by = self.arguments(node, ("a", "b"), ("c", "by"))
@@ -331,12 +345,16 @@ class Expressions(Axes, Derived):
                 self.span(shape), what=f"{given!r} is no tile shape", advice="give positive integers, e.g. (BM, BN)"
             )
         kind = self.dtype(self.constant(dtype, "f32"), self.span(dtype) if dtype else span)
+        return self.full(sizes, number, kind, span, "tg.full", name)
+
+    def full(self, sizes: tuple[int, ...], number: Any, dtype: DType, span: Span, what: str, name: str) -> hir.Value:
+        """A tile of one number."""
         if isinstance(number, WEAK):
-            self.weak(number, kind, span, "tg.full")
-            return self.cast(self.splat(number, sizes, kind, span, name), kind, span, name)
-        value = self.number(number, span, "tg.full", masks=kind == BOOL)
-        self.fits(value, kind, span, "tg.full")
-        return self.filled(value, kind, sizes, span, name)
+            self.weak(number, dtype, span, what)
+            return self.cast(self.splat(number, sizes, dtype, span, name), dtype, span, name)
+        value = self.number(number, span, what, masks=dtype == BOOL)
+        self.fits(value, dtype, span, what)
+        return self.filled(value, dtype, sizes, span, name)
 
     def call_arange(self, node: ast.Call, span: Span, name: str) -> hir.Value:
         nodes = self.arguments(node, ("start",), ("stop", "step", "dtype"))
@@ -424,7 +442,7 @@ class Expressions(Axes, Derived):
 
     def dtype(self, name: Any, span: Span) -> DType:
         if not isinstance(name, str) or name not in DTYPES:
-            raise DtypeMismatch(span, what=f"{describe(name)} is no dtype", advice=f"use one of {', '.join(DTYPES)}")
+            raise DtypeMismatch(span, what=f"{describe(name)} is no dtype", advice=dtype_advice(name))
         return DTYPES[name]
 
     def arguments(self, node: ast.Call, required: tuple[str, ...], optional: tuple[str, ...] = ()) -> list[Any]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from tidegate.errors import BadCall, NoSource, UnknownConstant, WrongWarps
 from tidegate.ir import hir
+from tidegate.span import calling
 
 if TYPE_CHECKING:
     from tidegate.ir.dtypes import DType
@@ -72,6 +73,7 @@ class Kernel:
         missing = [name for name, value in merged.items() if value is REQUIRED]
         if missing:
             raise UnknownConstant(
+                self.source.header(),
                 what=f"the constant {missing[0]!r} of kernel {self.name} has no value",
                 advice=f"give {missing[0]}=..., or a default in the signature",
             )
@@ -254,12 +256,14 @@ def kernel(function: Callable[..., Any]) -> Kernel: ...
 def kernel(*, warps: int = DEFAULT_WARPS) -> Callable[[Callable[..., Any]], Kernel]: ...
 
 
-def kernel(function: Callable[..., Any] | None = None, *, warps: int = DEFAULT_WARPS, **unknown: Any) -> Any:
+def kernel(function: Any = None, *, warps: int = DEFAULT_WARPS, **unknown: Any) -> Any:
     """Makes a :class:`Kernel` of a function over tiles. ``warps``: warps per CTA unless given when compiling."""
     if unknown:
-        raise BadCall(
-            what=f"tg.kernel has no argument {next(iter(unknown))!r}", advice="write @tg.kernel or @tg.kernel(warps=8)"
-        )
+        what = f"tg.kernel has no argument {next(iter(unknown))!r}, only warps"
+        raise BadCall(calling(1), what=what, advice="write @tg.kernel or @tg.kernel(warps=8)")
+    if function is not None and not callable(function):
+        what = f"@tg.kernel({function!r}): it takes no positional argument"
+        raise BadCall(calling(1), what=what, advice="write @tg.kernel or @tg.kernel(warps=8)")
     if function is None:
         return lambda f: Kernel(f, warps)
     return Kernel(function, warps)

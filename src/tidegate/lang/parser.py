@@ -20,9 +20,11 @@ from tidegate.errors import (
     WrongDirection,
 )
 from tidegate.ir import hir
-from tidegate.ir.dtypes import DTYPES, F32, I32
-from tidegate.ir.expr import Expr, Int, Sym, factor
+from tidegate.ir.dtypes import DTYPES, F32, I32, dtype_advice
+from tidegate.ir.expr import Expr, Int, Sym, binary, factor, least, symbols
+from tidegate.ir.layout import Coord
 from tidegate.lang import surface
+from tidegate.lang.advice import EXPRESSIONS, GENERAL_ADVICE, STATEMENTS
 from tidegate.lang.dead import without_dead_ops
 from tidegate.lang.elementwise import OPERATORS
 from tidegate.lang.expressions import Expressions
@@ -115,9 +117,8 @@ def _tensors(
     out = []
     for name, kind, span in signature.tensors:
         if kind.dtype not in DTYPES:
-            raise DtypeMismatch(
-                span, what=f"{kind.dtype!r} of {name} is no dtype of tensors", advice=f"use one of {', '.join(DTYPES)}"
-            )
+            advice = dtype_advice(kind.dtype)
+            raise DtypeMismatch(span, what=f"{kind.dtype!r} of {name} is no dtype of tensors", advice=advice)
         bad = [s for s in kind.shape if isinstance(s, int) and (isinstance(s, bool) or not 0 < s < 2**31)]
         if bad:
             raise BadSignature(
@@ -132,29 +133,15 @@ def _tensors(
 
 MADE_INSIDE = Gone("it is made inside a loop, which may run zero times")
 
-GENERAL_ADVICE = "a kernel consists of assignments and for loops over tg.grid and tg.tiles"
 
-STATEMENTS: dict[type[ast.stmt], tuple[str, str]] = {
-    ast.If: (
-        "an 'if' on something that exists only on the GPU",
-        "choose elementwise with tg.where; conditions compare integers: indices, scalars, elements of integers",
-    ),
-    ast.While: ("a 'while' loop", "loop over tg.tiles(...)"),
-    ast.Return: ("a 'return' statement", "assign to a window of a tg.Out parameter"),
-    ast.Expr: ("an expression whose value is dropped", "assign the result to a name or to a window"),
-    ast.AnnAssign: ("an annotation without a value", "drop it, or assign a value"),
-    ast.FunctionDef: ("a nested function", "define compile-time helpers outside the kernel"),
-    ast.AsyncFunctionDef: ("a nested function", "define compile-time helpers outside the kernel"),
-    ast.ClassDef: ("a class", "define it outside the kernel"),
-    ast.Assert: ("an 'assert' statement", "check constants outside the kernel"),
-    ast.Delete: ("a 'del' statement", "let the name be: a tile's memory is freed after its last use"),
-    ast.Import: ("an import", "import at the head of the module"),
-    ast.ImportFrom: ("an import", "import at the head of the module"),
-    ast.Break: ("a 'break' statement", "a loop always runs over all its tiles"),
-    ast.Continue: ("a 'continue' statement", "a loop always runs over all its tiles"),
-    ast.AsyncFor: ("an 'async for' loop", "loop over tg.tiles(...)"),
-    ast.AsyncWith: ("an 'async with' statement", GENERAL_ADVICE),
-}
+def advice_on_shape(wanted: Coord, tile: hir.Value, text: str) -> str:
+    """What to do about a tile that a window of another shape is to take."""
+    if tile.shape == wanted[::-1]:
+        return f"write {text.removesuffix('.T')}" if text.endswith(".T") else f"transpose it: ({text}).T"
+    rank = len(wanted) - len(tile.shape)
+    if rank >= 0 and all(n in (1, w) for n, w in zip(tile.shape, wanted[rank:], strict=True)):
+        return f"a store does not repeat elements: add the tile to tg.zeros({wanted})"
+    return "use tile sizes that agree"
 
 
 class _Parser:
@@ -232,7 +219,25 @@ class _Parser:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
             self.expressions.parse(node.value)  # what is no operation at all is refused as that
         what, advice = STATEMENTS.get(type(node), (f"a {type(node).__name__.lower()!r} statement", GENERAL_ADVICE))
-        raise UnsupportedSyntax(self.source.span(node), what=what, advice=advice)
+        if isinstance(node, ast.Expr):
+            what, advice = EXPRESSIONS.get(type(node.value), (what, advice))
+        span = self.source.span(node)
+        if isinstance(node, ast.If):
+            span, advice = self.source.span(node.test), self.advice_on_test(node.test) or advice
+        raise UnsupportedSyntax(span, what=what, advice=advice)
+
+    def advice_on_test(self, test: ast.expr) -> str:
+        """What to do about a condition on a tile or an f32 number; empty where the general advice will do."""
+        names = [n.id for n in ast.walk(test) if isinstance(n, ast.Name)]
+        for name in names:
+            bound = self.scope.bindings.get(name)
+            if isinstance(bound, hir.Value):
+                return f"{name} is a tile, whose elements may differ: choose elementwise with tg.where(mask, a, b)"
+            if isinstance(bound, (hir.Scalar, Number)):
+                return (
+                    f"{name} is f32, and conditions compare integers: use tg.where({name} > 0, a, b) or an i32 scalar"
+                )
+        return ""
 
     # -------------------------------------------------------------------------------------- assignment
 
@@ -248,9 +253,10 @@ class _Parser:
             )
         old = self.scope.bindings.get(target.id)
         if isinstance(old, (hir.Tensor, hir.Scalar, TileIndex)) or target.id in self.scalars:
-            raise BadCall(
-                self.source.span(target), what=f"{target.id} names a parameter or index", advice="choose another name"
-            )
+            advice = "choose another name"
+            if isinstance(old, hir.Tensor) and old.output:
+                advice = f"to write it, assign to a window, {target.id}[...] = tile; else choose another name"
+            raise BadCall(self.source.span(target), what=f"{target.id} names a parameter or index", advice=advice)
         result = self.expressions.parse(value, target.id)
         fixed = isinstance(old, (Integer, Number)) or target.id in self.scope.constants()
         if target.id in self.scope.outer and fixed:
@@ -265,9 +271,13 @@ class _Parser:
                 what=f"is {kind} from outside the {self.scope.inside}, and {changes}",
                 advice="make it a tile (tg.full), or give the new value another name",
             )
-        if isinstance(result, (hir.Tensor, hir.Scalar, TileIndex)):
+        if isinstance(result, hir.Scalar):
+            result = Number(self.expressions.splat(result, (1,), F32, self.source.span(value), target.id))
+        elif isinstance(result, TileIndex) and result.integer:
+            result = Integer(Sym(result.name))
+        elif isinstance(result, (hir.Tensor, TileIndex)):
             raise UnsupportedSyntax(
-                self.source.span(value), what="a second name for a parameter or index", advice="use the first name"
+                self.source.span(value), what="a second name for a tensor or tile index", advice="use the first name"
             )
         self.scope.bindings[target.id] = result
 
@@ -275,7 +285,7 @@ class _Parser:
         span = self.source.span(target)
         tensor, window = self.expressions.window(target)
         self.writable(span, tensor, window)
-        tile = self.expressions.tile(value, f"the value written to {tensor.name}")
+        tile = self.expressions.written(value, tensor, window)
         self.write(span, tensor, window, tile, value)
 
     def update(self, node: ast.AugAssign, target: ast.Subscript) -> None:
@@ -319,7 +329,7 @@ class _Parser:
             raise ShapeMismatch(
                 span,
                 what=f"the window of {tensor.name} has shape {window.shape}, the tile {tile.name} {tile.shape}",
-                advice="use tile sizes that agree, or transpose with .T",
+                advice=advice_on_shape(window.shape, tile, ast.unparse(value)),
             )
         if tile.dtype != tensor.dtype:
             raise DtypeMismatch(
@@ -346,7 +356,7 @@ class _Parser:
                 what=f"{tensor.name} holds {tensor.dtype}, and atomic additions are of f32 and i32",
                 advice='declare it "f32", and cast the sums in a second kernel',
             )
-        tile = self.expressions.tile(value, f"the tile added to {tensor.name}")
+        tile = self.expressions.written(value, tensor, window)
         self.fits(span, tensor, window, tile, value)
         self.scope.ops.append(hir.AtomicAdd(window, tile, span))
 
@@ -378,22 +388,26 @@ class _Parser:
         elif isinstance(node.iter, ast.Call) and function in (surface.tiles, surface.range):
             if not isinstance(node.target, ast.Name):
                 raise BadLoop(
-                    span, what=f"tg.{function.__name__} gives one index", advice="write: for k in tg.tiles(...):"
+                    self.source.span(node.target),
+                    what=f"tg.{function.__name__} gives one index, and {ast.unparse(node.target)!r} is no single name",
+                    advice=f"write: for k in tg.{function.__name__}(...):",
                 )
             self.tile_loop(node, self.expressions.axis_of(node.iter, node.target.id))
         else:
-            raise BadLoop(
-                span,
-                what=f"a loop over {ast.unparse(node.iter)!r}",
-                advice="loop over tg.grid(tg.tiles(...), ...), tg.tiles(extent, size) or tg.range(extent)",
-            )
+            advice = "loop over tg.grid(tg.tiles(...), ...), tg.tiles(extent, size) or tg.range(extent)"
+            if isinstance(node.iter, ast.Call) and ast.unparse(node.iter.func) == "range":
+                advice = f"write tg.{ast.unparse(node.iter)}, whose index is an integer of the kernel"
+            what = f"a loop over {ast.unparse(node.iter)!r}, which is no tg.grid, tg.tiles or tg.range"
+            raise BadLoop(span, what=what, advice=advice)
 
     def grid(self, node: ast.For, call: ast.Call) -> None:
         span = self.source.span(call)
         if self.scope.outer or self.scope.grid or self.scope.ops:
-            raise BadLoop(
-                span, what="tg.grid is not the outermost statement", advice="open the kernel with its only tg.grid loop"
-            )
+            what = "tg.grid is not the first statement of the kernel, and it divides the whole kernel among CTAs"
+            if self.scope.grid:
+                what = "tg.grid inside tg.grid, and a kernel has one grid"
+            advice = "open the kernel with its only tg.grid loop; inside it, loop over tg.tiles(...) or tg.range(...)"
+            raise BadLoop(span, what=what, advice=advice)
         targets = node.target.elts if isinstance(node.target, (ast.Tuple, ast.List)) else [node.target]
         names = [t.id for t in targets if isinstance(t, ast.Name)]
         if call.keywords or len(names) != len(targets) or len(names) != len(call.args) or not names:
@@ -407,20 +421,21 @@ class _Parser:
             if not isinstance(item, ast.Call) or self.expressions.function(item) not in (surface.tiles, surface.range):
                 raise BadLoop(
                     self.source.span(item),
-                    what="tg.grid takes tg.tiles(...) and tg.range(...)",
-                    advice="name an extent and a size",
+                    what=f"tg.grid takes tg.tiles(...) and tg.range(...), not {ast.unparse(item)!r}",
+                    advice=f"write tg.range({ast.unparse(item)}) for a CTA per position, or tg.tiles with a size",
                 )
             index = self.expressions.axis_of(item, name)
             if index.limit is not None:
-                raise BadLoop(
-                    self.source.span(item), what="until= in tg.grid", advice="limit a tg.tiles loop inside the kernel"
-                )
-            if index.counted:
+                what = "until= in tg.grid, and CTAs do not wait for one another"
+                raise BadLoop(self.source.span(item), what=what, advice="limit a tg.tiles loop inside the kernel")
+            if index.counted and not set(symbols(index.extent)) <= set(self.dims):
                 raise BadLoop(
                     self.source.span(item),
-                    what="tg.grid over a number that only the GPU knows",
-                    advice="name a dimension or an integer: the host counts the CTAs",
+                    what="tg.grid over a number that only the GPU knows, and the host counts the CTAs",
+                    advice='name a dimension, a number, or what is computed of sizes: tg.range(tg.size("N") // 16)',
                 )
+            if least(index.extent) < 0:
+                index = replace(index, extent=binary("max", index.extent, 0))
             self.bind_index(node, index)
             axes.append(hir.GridAxis(name, index.extent, index.size))
         self.scope.grid = tuple(axes)
@@ -511,7 +526,10 @@ class _Parser:
             if a is b and name in before:
                 continue
             if not isinstance(a, hir.Value) or not isinstance(b, hir.Value):
-                scope.bindings[name] = Gone("it is made in one branch of a condition, which may not run")
+                why = "it is made in one branch of a condition, which may not run"
+                if isinstance(a, (Integer, Number)) and isinstance(b, (Integer, Number)):
+                    why = "the branches of a condition leave it as different numbers; make it a tile by tg.full"
+                scope.bindings[name] = Gone(why)
             elif (a.dtype, a.shape) == (b.dtype, b.shape):
                 merged.append(hir.Merged(a, b, scope.value(name, a.dtype, a.shape)))
                 scope.bindings[name] = merged[-1].after

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import builtins
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from tidegate.errors import BadCall, BadSignature
 from tidegate.ir.direction import Direction
+from tidegate.ir.dtypes import NUMPY_NAMES
+from tidegate.span import calling
 
 
 @dataclass(frozen=True)
@@ -23,32 +25,67 @@ class TensorType:
     direction: Direction
 
 
-class _Annotation:
-    def __init__(self, name: str, direction: Direction) -> None:
-        self._name, self._direction = name, direction
+class Annotation:
+    """What the annotation of a positional parameter begins with. ``example`` is a whole one."""
 
-    def __getitem__(self, items: Any) -> TensorType:
+    example: ClassVar[str]
+
+    def __new__(cls, *items: Any, **named: Any) -> Any:
+        what = f"tg.{cls.__name__} is called, and takes what describes the parameter in brackets"
+        raise BadSignature(calling(1), what=what, advice=f"write {cls.example}")
+
+
+class _TensorAnnotation(Annotation):
+    direction: ClassVar[Direction]
+
+    def __class_getitem__(cls, items: Any) -> TensorType:
         parts = items if isinstance(items, tuple) else (items,)
         *shape, dtype = parts or (None,)
-        if not shape or not isinstance(dtype, str) or not builtins.all(isinstance(s, (str, int)) for s in shape):
-            raise BadSignature(
-                what=f"tg.{self._name}[...] takes the sizes and then the dtype, not {items!r}",
-                advice=f'write tg.{self._name}["M", "K", "bf16"] or tg.{self._name}[8, 128, "f32"]',
-            )
-        return TensorType(tuple(shape), dtype, self._direction)
+        sizes = builtins.all(isinstance(s, (str, int)) for s in shape)
+        if not shape or not isinstance(dtype, str) or not sizes:
+            what = f"tg.{cls.__name__}[...] takes the sizes and then the dtype, not {items!r}"
+            if sizes and shape and getattr(dtype, "__name__", "") in NUMPY_NAMES:
+                what = f"the dtype of tg.{cls.__name__}[...] is a string, not {dtype!r}"
+            elif not shape and isinstance(dtype, str):
+                what = f"tg.{cls.__name__}[{dtype!r}] has one item, and takes one or more sizes and then the dtype"
+            advice = f'write {cls.example} or tg.{cls.__name__}[8, 128, "f32"]'
+            raise BadSignature(calling(1), what=what, advice=advice)
+        return TensorType(tuple(shape), dtype, cls.direction)
 
-    def __repr__(self) -> str:
-        return f"tg.{self._name}"
+
+class Tensor(_TensorAnnotation):
+    """``x: tg.Tensor["M", "K", "bf16"]``: an input array, read only.
+
+    The sizes come first, one per axis: the name of a dimension, whose size each call tells (equal names are equal
+    sizes), the name of a keyword-only constant, or a positive integer. The last item is the dtype: "f32", "f16",
+    "bf16", "f8e4m3", "f8e5m2", "i8", "i32", "i64" or "bool". Raises TG104 for anything else, TG202 for another dtype.
+    """
+
+    direction = Direction.IN
+    example = 'tg.Tensor["M", "K", "bf16"]'
 
 
-Tensor = _Annotation("Tensor", Direction.IN)
-"""``tg.Tensor["M", "K", "bf16"]``: an input, read only."""
+class Out(_TensorAnnotation):
+    """``y: tg.Out["M", "N", "bf16"]``: an output array, written only; the caller passes the array to fill.
 
-Out = _Annotation("Out", Direction.OUT)
-"""``tg.Out["M", "N", "bf16"]``: an output, written only; the caller passes the array to fill."""
+    Sizes and dtype are those of :class:`Tensor`. Elements that no statement writes keep their value. Each CTA writes
+    windows of its own: they are indexed by all grid indices (TG205), and some statement writes it (TG206).
+    """
 
-InOut = _Annotation("InOut", Direction.INOUT)
-"""``tg.InOut["M", "N", "f32"]``: read and written; the caller passes the array to change."""
+    direction = Direction.OUT
+    example = 'tg.Out["M", "N", "bf16"]'
+
+
+class InOut(_TensorAnnotation):
+    """``c: tg.InOut["M", "N", "f32"]``: an array that is read and written in place, or added to by tg.atomic_add.
+
+    Sizes and dtype are those of :class:`Tensor`. Windows that are loaded, assigned or updated (``c[m, n] += t``) are
+    indexed by all grid indices, so that no CTA reads what another one writes (TG205). Windows of atomic additions may
+    overlap; a tensor that is added to is neither loaded nor assigned in that kernel.
+    """
+
+    direction = Direction.INOUT
+    example = 'tg.InOut["M", "N", "f32"]'
 
 
 @dataclass(frozen=True)
@@ -58,24 +95,31 @@ class ScalarType:
     dtype: str
 
 
-class _ScalarAnnotation:
-    def __getitem__(self, dtype: Any) -> ScalarType:
+class Scalar(Annotation):
+    """``alpha: tg.Scalar["f32"]``, ``n: tg.Scalar["i32"]``: a number that is given at each call, among the arrays.
+
+    Nothing is compiled again when it changes (a keyword-only constant is part of what is compiled). An i32 is an
+    integer of the kernel: it may count the trips of a loop, index a window, stand in a condition or beside a tile. An
+    f32 stands beside a tile, whose dtype it takes, and makes other numbers: ``1.0 / alpha``. Calls take Python and
+    NumPy numbers and arrays without axes; TG701 for one of the wrong kind or beyond the dtype's range, TG104 for
+    another dtype.
+    """
+
+    example = 'tg.Scalar["f32"]'
+
+    def __class_getitem__(cls, dtype: Any) -> ScalarType:
         if dtype not in ("f32", "i32"):
             raise BadSignature(
-                what=f"tg.Scalar[...] takes a dtype, not {dtype!r}", advice='write tg.Scalar["f32"] or tg.Scalar["i32"]'
+                calling(1),
+                what=f"tg.Scalar[...] takes one of the dtypes 'f32' and 'i32', not {dtype!r}",
+                advice='write tg.Scalar["f32"] or tg.Scalar["i32"]',
             )
         return ScalarType(dtype)
-
-    def __repr__(self) -> str:
-        return "tg.Scalar"
-
-
-Scalar = _ScalarAnnotation()
-"""``tg.Scalar["f32"]``, ``tg.Scalar["i32"]``: a number that is given at each call, without compiling again."""
 
 
 def _kernel_only(name: str) -> NoReturn:
     raise BadCall(
+        calling(2),
         what=f"tg.{name} was called outside a kernel",
         advice="use it inside a function decorated with @tg.kernel; kernel.plain(...) runs one on NumPy arrays",
     )

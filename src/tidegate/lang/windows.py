@@ -74,28 +74,32 @@ class Windows(Elementwise):
             raise WindowMismatch(
                 self.span(node), what=f"{ast.unparse(node.value)!r} is no tensor", advice="index a tensor parameter"
             )
-        items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        items = items_of(node)
         if len(items) != len(tensor.shape):
             sizes = ", ".join(map(str, tensor.shape))
             raise WindowMismatch(
                 self.span(node),
                 what=f"{tensor.name}[{sizes}] has {len(tensor.shape)} axes, the window has {len(items)}",
-                advice="give one tile index, or ':' for a fixed axis, per axis",
+                advice="give one tile index, position or slice per axis, or ':' for a fixed axis",
             )
-        element = tensor.dtype in ELEMENTS and not tensor.output and all(map(self.is_integer, items))
-        axes = [self.axis(tensor, number, item, element) for number, item in enumerate(items)]
+        single = self.is_single(node)
+        axes = [self.axis(tensor, number, item, single) for number, item in enumerate(items)]
         gathered = [item for item, axis in zip(items, axes, strict=True) if axis.rows is not None]
         if len(gathered) > 1:
             self.bad_axis(gathered[1], "a window with two gathered axes", "gather along one axis per window")
         return tensor, hir.Window(tensor.name, tuple(axes))
 
-    def axis(self, tensor: hir.Tensor, number: int, item: ast.expr, element: bool) -> hir.Axis:
-        """One axis of a window. ``element``: all axes have a position, so that the window is one integer."""
+    def is_single(self, node: ast.Subscript) -> bool:
+        """Does the window have a position per axis, so that it is one element?"""
+        return all(map(self.is_integer, items_of(node)))
+
+    def axis(self, tensor: hir.Tensor, number: int, item: ast.expr, single: bool) -> hir.Axis:
+        """One axis of a window. ``single``: all axes have a position."""
         extent = tensor.shape[number]
         if isinstance(item, ast.Slice):
             return self.slice(tensor, number, item)
         if self.is_integer(item):
-            return self.single(tensor, number, item, self.integer(item), element)
+            return self.single(tensor, number, item, self.integer(item), single)
         if not isinstance(item, ast.Name) and self.of_tiles(item):
             return self.gathered(tensor, number, item, self.parse(item))
         index = self.parse(item) if isinstance(item, ast.Name) else None
@@ -164,8 +168,7 @@ class Windows(Elementwise):
         if not isinstance(window, ast.Subscript) or not isinstance(window.value, ast.Name):
             return False
         tensor = self.scope.bindings.get(window.value.id)
-        items = window.slice.elts if isinstance(window.slice, ast.Tuple) else [window.slice]
-        return isinstance(tensor, hir.Tensor) and tensor.dtype in ELEMENTS and all(map(self.is_integer, items))
+        return isinstance(tensor, hir.Tensor) and holds_integers(tensor) and self.is_single(window)
 
     def integer(self, node: ast.expr) -> Expr:
         """The value of what :meth:`is_integer` holds for; raises BadCall for a divisor that may be 0."""
@@ -246,7 +249,7 @@ class Windows(Elementwise):
         return UnknownName(self.span(node), name=node.id, why=" as a value", advice=advice)
 
     def is_condition(self, node: ast.expr) -> bool:
-        """Is this a comparison of integers, or and, or, not of such?"""
+        """Is this a comparison of integers, an integer, which holds where it is not 0, or and, or, not of such?"""
         match node:
             case ast.BoolOp():
                 return all(self.static(v) or self.is_condition(v) for v in node.values)
@@ -255,7 +258,7 @@ class Windows(Elementwise):
             case ast.Compare():
                 known = all(type(op) in COMPARISONS for op in node.ops)
                 return known and all(self.is_integer(n, tiles=True) for n in (node.left, *node.comparators))
-        return False
+        return not self.static(node) and self.is_integer(node, tiles=True)
 
     def condition(self, node: ast.expr) -> Expr:
         """The expression that is 1 where the condition holds; :meth:`is_condition` holds for it, or it is static."""
@@ -265,25 +268,34 @@ class Windows(Elementwise):
             case ast.BoolOp():
                 some = [self.condition(v) for v in node.values]
                 return reduce(partial(binary, "&&" if isinstance(node.op, ast.And) else "||"), some)
-            case ast.UnaryOp():
+            case ast.UnaryOp(op=ast.Not()):
                 return negated(self.condition(node.operand))
-        assert isinstance(node, ast.Compare)  # callers asked is_condition
+        if not isinstance(node, ast.Compare):
+            return binary("!=", self.integer(node), 0)
         values = [self.integer(n) for n in (node.left, *node.comparators)]
         tests = [compared(op, a, b) for op, a, b in zip(node.ops, values, values[1:], strict=False)]
         return reduce(partial(binary, "&&"), tests)
 
     # -------------------------------------------------------------------------------------- positions
 
-    def single(self, tensor: hir.Tensor, number: int, item: ast.expr, at: Expr, element: bool) -> hir.Axis:
-        """One position of an axis, which the tile then does not have."""
+    def single(self, tensor: hir.Tensor, number: int, item: ast.expr, at: Expr, alone: bool) -> hir.Axis:
+        """One position of an axis, which the tile then does not have; the last axis of an element that is no integer
+        stays, with one element."""
         extent = tensor.shape[number]
-        if number == len(tensor.shape) - 1 and not element:
-            what = f"the last axis of {tensor.name} is indexed by an integer, but accesses run along it"
-            self.bad_axis(item, what, "index it with ':' or a tg.tiles index; a tile of one element keeps its axis")
         if isinstance(at, Int) and not (at.value >= 0 and (not isinstance(extent, Int) or at.value < extent.value)):
             what = f"axis {number} of {tensor.name} has size {extent}, the index is {at}"
-            self.bad_axis(item, what, "positions count from 0")
-        return hir.Axis(None, 1, extent, at)
+            advice = "positions count from 0"
+            if at.value < 0:
+                advice += f", also the last: tg.size({str(extent)!r}) - {-at.value}" if isinstance(extent, Sym) else ""
+            self.bad_axis(item, what, advice)
+        if number < len(tensor.shape) - 1 or (alone and holds_integers(tensor)):
+            return hir.Axis(None, 1, extent, at)
+        if not alone:
+            what = f"the last axis of {tensor.name} is indexed by an integer, but accesses run along it"
+            last = str(at.value + 1) if isinstance(at, Int) else f"{ast.unparse(item)} + 1"
+            advice = f"keep the axis, with one element: {ast.unparse(item)} : {last}; or use a tg.tiles index or ':'"
+            self.bad_axis(item, what, advice)
+        return hir.Axis(None, 1, extent, start=at)
 
     def slice(self, tensor: hir.Tensor, number: int, item: ast.Slice) -> hir.Axis:
         """':', or a run of a fixed number of positions."""
@@ -338,6 +350,16 @@ class Windows(Elementwise):
 
     def bad_axis(self, item: ast.expr, what: str, advice: str = "") -> NoReturn:
         raise WindowMismatch(self.span(item), what=what, advice=advice or SAME_DIMENSION)
+
+
+def items_of(node: ast.Subscript) -> list[ast.expr]:
+    """What stands between the brackets, per axis."""
+    return node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+
+
+def holds_integers(tensor: hir.Tensor) -> bool:
+    """Are single elements of the tensor integers of the kernel?"""
+    return tensor.dtype in ELEMENTS and not tensor.output
 
 
 def compared(op: ast.cmpop, a: Expr, b: Expr) -> Expr:
