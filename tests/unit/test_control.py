@@ -17,7 +17,9 @@ from tidegate import cuda
 from tidegate.check import check
 from tidegate.errors import TidegateError
 from tidegate.ir import tir
+from tidegate.ir.dtypes import F32, I32
 from tidegate.ir.text import parse_kernel, print_kernel
+from tidegate.ops.arguments import split
 from tidegate.ops.plain import rounding_bound
 from tidegate.runtime.arguments import packed
 from tidegate.runtime.compiled import Compiled
@@ -343,6 +345,19 @@ def test_arguments_are_checked_and_given_in_order() -> None:
         both.plain(x, y)
     both.plain(x, np.int64(3), y)
     assert (y == 4).all()
+
+
+@pytest.mark.parametrize("value", [np.float32(0.5), np.float64(0.5), np.array(0.5, "f4"), np.array(0.5), 0.5])
+@pytest.mark.parametrize("count", [2, np.int64(2), np.array(2, "i4"), np.array(2)])
+def test_arrays_without_axes_are_numbers(value: Any, count: Any) -> None:
+    assert split("k", ("s", "n"), {"s": F32, "n": I32}, (value, count))[1] == {"s": 0.5, "n": 2}
+
+
+@pytest.mark.parametrize("given", [np.array([2]), np.array(2.5), np.array(True), np.array(2**31), None, "2"])
+def test_other_arrays_are_no_numbers(given: Any) -> None:
+    with pytest.raises(TidegateError) as error:
+        split("k", ("n",), {"n": I32}, (given,))
+    assert error.value.code == "TG701"
 
 
 def test_launch_arguments_are_the_bits_of_the_numbers() -> None:

@@ -142,4 +142,5 @@ def line_of(path: str, number: int) -> str:
 
 def constants_known(kernel: Kernel) -> Mapping[str, None]:
     """The names that --set may give for a kernel."""
-    return dict.fromkeys((*(name for name, _ in kernel.signature.constants), *kernel.dims, "warps", "strided"))
+    constants = (name for name, _ in kernel.signature.constants)
+    return dict.fromkeys((*constants, *kernel.dims, *kernel.scalars, "warps", "strided"))

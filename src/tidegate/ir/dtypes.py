@@ -118,9 +118,11 @@ def element(value: Any) -> int:
 
 def number(dtype: DType, value: Any) -> int | float | None:
     """A scalar argument as its dtype holds it, None for what is no such number: whole numbers of 32 bits for i32, real
-    numbers within the range of f32, infinities and NaN for f32."""
+    numbers within the range of f32, infinities and NaN for f32. An array without axes is its element."""
     import numpy as np
 
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value[()]
     whole: object = value
     if isinstance(whole, (bool, np.bool_)) or not isinstance(value, numbers.Real):
         return None
