@@ -292,11 +292,11 @@ class NoInstruction(TidegateError):
 
 
 class UnknownTarget(TidegateError):
-    """The target name is not known."""
+    """The target is none of the machines whose facts are known, by name or by architecture."""
 
     code, title = "TG304", "unknown target"
     message = "{name!r} is no target"
-    hint = "use one of {known}"
+    hint = "{guess}use one of {known}"
 
 
 class UnknownProducer(TidegateError):
@@ -389,7 +389,7 @@ class IllegalTir(TidegateError):
     """
 
     code, title = "TG602", "illegal TIR"
-    message = "kernel {kernel} breaks {count} rules of TIR\n{violations}"
+    message = "kernel {kernel} breaks {rules} of TIR\n{violations}"
     hint = "correct the lines named above; docs/tir.md gives the rules"
 
 

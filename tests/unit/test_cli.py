@@ -211,7 +211,15 @@ def test_tir_files(tidegate: Callable[..., Outcome], file: Callable[[str, str], 
     found = tidegate("check", bad, "--json")
     assert (found.status, found.json["status"]) == (1, "unsafe")
     illegal = file("illegal.tir", text.replace("buffer row f32", "buffer row bf16"))
-    assert tidegate("check", illegal, "--json").error["code"] == "TG602"
+    refused = tidegate("check", illegal, "--json").error
+    assert (refused["code"], refused["where"]["file"]) == ("TG602", illegal)
+    assert f"{illegal}:{refused['where']['line']}: " in refused["message"]
+
+
+def test_the_case_of_a_target_does_not_matter(tidegate: Callable[..., Outcome]) -> None:
+    assert (
+        tidegate("tir", "kernels.py", "--target", "SM_80").out == tidegate("tir", "kernels.py", "--target", "sm_80").out
+    )
 
 
 def test_settings_reach_the_kernels_that_have_them(tidegate: Callable[..., Outcome]) -> None:
@@ -320,6 +328,7 @@ def test_the_version_comes_at_once() -> None:
         (["smem", "kernels.py", "--set", "STAGES=100000"], "TG401"),
         (["run", "kernels.py", "--target", "pdp11"], "TG304"),
         (["smem", "kernels.py", "--target", ""], "TG304"),
+        (["smem", "kernels.py", "--target", "sm80"], "TG304"),
         (["run", "scaled.py", "--set", "alpha=abc"], "TG855"),
         (["check", "scaled.py", "--set", "shift=0.5"], "TG855"),
         (["smem", "scaled.py:scaled", "--set", "alpha=1e39"], "TG855"),

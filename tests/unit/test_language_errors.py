@@ -326,6 +326,7 @@ def _requests() -> Iterator[tuple[str, Callable[[Any, Path], object]]]:
     yield "TG107", lambda k, _: k.compile(target="h200", B=[16])
     yield "TG304", lambda k, _: k.compile(target="h300")
     yield "TG304", lambda k, _: k.compile(target=[])
+    yield "TG304", lambda k, _: k.compile(target="SM80")
     yield "TG305", lambda k, _: k.compile(target="h200", plan="fastest")
     yield "TG305", lambda k, _: k.compile(target="h200", plan=[])
     yield "TG402", lambda k, _: Target("toy", "sm_80", {"warps": Fact(4, "none")}).fact("smem_per_cta")

@@ -65,7 +65,7 @@ def kernel_of_tir(path: str) -> tir.Kernel:
     except UnicodeDecodeError as error:
         raise UnusableFile(path=path, reason=f"it is no UTF-8 text ({error})", advice="give a TIR text") from None
     kernel = parse_kernel(text, path)
-    ensure(kernel)
+    ensure(kernel, text, path)
     return kernel
 
 
