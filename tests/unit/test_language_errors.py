@@ -482,6 +482,19 @@ def test_unknown_completion_policy_is_refused(tmp_path: Path) -> None:
     assert "early, late, random" in error.next_step
 
 
+@pytest.mark.parametrize(
+    ("shapes", "text"),
+    [
+        (((8, 4), (8, 16)), "a is [M, 16], got shape (8, 4): axis 1 has 16 elements"),
+        (((8, 16), (9, 16)), "b is [M, 16], got shape (9, 16): axis 0 has M = 8 elements, as axis 0 of a"),
+    ],
+)
+def test_wrong_shapes_are_named_by_axis(shapes: Any, text: str, tmp_path: Path) -> None:
+    kernel = load(inside("").replace('"K", "f32"', '16, "f32"').replace('tg.tiles("K"', "tg.tiles(16"), tmp_path).k
+    error = report(tmp_path, lambda: kernel.plain(*(np.zeros(s, "f4") for s in shapes)))
+    assert error.text == f"k: {text}"
+
+
 @pytest.mark.parametrize("how", ["plain", "simulate"])
 @pytest.mark.parametrize("wrong", WRONG_ARRAYS)
 def test_wrong_arrays_are_refused(how: str, wrong: str, tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def bind_sizes(program: hir.Program, arrays: Sequence[Any]) -> dict[str, int]:
             what=f"got {len(arrays)} arrays for the parameters {names}",
             advice="pass one array each",
         )
-    sizes = dict(program.sizes)
+    sizes, origin = dict(program.sizes), dict.fromkeys((d for d, _ in program.sizes), "given")
     for tensor, array in zip(program.tensors, arrays, strict=True):
         shape = tuple(getattr(array, "shape", ()))
         wanted = f"[{', '.join(map(str, tensor.shape))}]"
@@ -53,16 +53,19 @@ def bind_sizes(program: hir.Program, arrays: Sequence[Any]) -> dict[str, int]:
                 what=f"{tensor.name} is {wanted}, got shape {shape}",
                 advice="pass an array of that rank",
             )
-        for expr, size in zip(tensor.shape, shape, strict=True):
+        for axis, (expr, size) in enumerate(zip(tensor.shape, shape, strict=True)):
             known = evaluate(expr, {**dict.fromkeys(program.dims, int(size)), **sizes})
             if known != size:
+                source = origin.get(str(expr))
+                named = f"{known} elements" if source is None else f"{expr} = {known} elements, as {source}"
                 raise WrongArguments(
                     kernel=program.name,
-                    what=f"{tensor.name} is {wanted} with {expr} = {known}, got shape {shape}",
-                    advice="sizes that share a name must agree",
+                    what=f"{tensor.name} is {wanted}, got shape {shape}: axis {axis} has {named}",
+                    advice=f"pass an array with {known} elements there"
+                    + ("" if source is None else f", or arrays that agree on {expr}"),
                 )
-            if str(expr) in program.dims:
-                sizes[str(expr)] = int(size)
+            if str(expr) in program.dims and str(expr) not in sizes:
+                sizes[str(expr)], origin[str(expr)] = int(size), f"axis {axis} of {tensor.name}"
         name = str(getattr(array, "dtype", "?")).removeprefix("torch.")
         if name not in (tensor.dtype.name, str(tensor.dtype.numpy)):
             raise WrongArguments(
