@@ -416,6 +416,17 @@ class NotExecutable(TidegateError):
     hint = "tidegate.ir.spec.verify(kernel) lists every rule that the kernel breaks"
 
 
+class IntegerOverflow(TidegateError):
+    """Integers of a kernel (positions, trips, conditions, numbers beside a tile) have 32 bits on a GPU, and what
+    overflows is not defined there. The plain program and the simulator compute exactly, and refuse what would overflow.
+    Elements of tiles wrap instead, the same everywhere.
+    """
+
+    code, title = "TG714", "integer beyond 32 bits"
+    message = "{expression} is {value} where {names}, and integers have 32 bits: -2**31 to 2**31 - 1"
+    hint = 'divide before multiplying, or compute with a tile, which wraps or has 64 bits: tg.full((1,), n, "i64")'
+
+
 # ------------------------------------------------------------------------------------------ TG7xx compile and run
 
 

@@ -389,6 +389,47 @@ def test_an_f32_scalar_takes_the_dtype_of_the_tile() -> None:
     assert error.value.code == "TG701"
 
 
+@tg.kernel(warps=1)
+def products(
+    x: tg.Tensor["T", 16, "f32"], n: tg.Scalar["i32"], y: tg.Out["T", 16, "f32"], z: tg.Out[1, "i32"], *, WHERE="none"
+):
+    for t in tg.tiles("T", 8):
+        y[t, :] = tg.load(x[t, :])
+    z[0] = tg.full((1,), n, "i32") * n * n
+    if WHERE == "position":
+        z[0] = tg.load(x[n * n, :]).sum(axis=0).astype("i32")
+    elif WHERE == "condition":
+        if n * n > 10:
+            z[0] = 1
+    elif WHERE == "guarded":
+        if n < 100 and n * n > 10:
+            z[0] = 1
+    elif WHERE == "trips":
+        for _i in tg.range(n * n - 2147000000):
+            z[0] = 1
+    elif WHERE == "splat":
+        z[0] = n * n
+
+
+@pytest.mark.parametrize("how", ["plain", "simulate"])
+@pytest.mark.parametrize("where", ["none", "guarded", "condition", "trips", "splat", "position"])
+def test_integers_beyond_32_bits_are_refused_and_tiles_wrap(how: str, where: str) -> None:
+    x, y, z = np.ones((8, 16), "f4"), np.empty((8, 16), "f4"), np.zeros(1, "i4")
+    run = products.plain if how == "plain" else products.compile("sm_80", WHERE=where).simulate
+    given = {"WHERE": where} if how == "plain" else {}
+    run(x, 3, y, z, **given)
+    if where in ("none", "guarded"):
+        run(x, 46341, y, z, **given)
+        assert z[0] == np.array(46341**3 % 2**32, "u4").view("i4")
+        return
+    with pytest.raises(TidegateError) as error:
+        run(x, 46341, y, z, **given)
+    assert error.value.code == "TG714"
+    assert "n * n" in error.value.text
+    assert "2147488281 where n = 46341" in error.value.text
+    assert how == "simulate" or "n * n" in str(error.value.span and error.value.span.text)
+
+
 def test_sequences_of_all_lengths_with_sixteen_bit_tiles() -> None:
     from kernels import example
 

@@ -185,9 +185,9 @@ class Windows(Elementwise):
                     if not isinstance(b, Int):
                         advice += f", e.g. tg.maximum({ast.unparse(node.right)}, 1)"
                     raise BadCall(self.span(node), what=f"{ast.unparse(node)!r} {zero}", advice=advice)
-                return binary(op, a, b)
+                return self.within_32_bits(binary(op, a, b), node)
             case ast.UnaryOp() if not self.static(node):
-                return binary("-", 0, self.integer(node.operand))
+                return self.within_32_bits(binary("-", 0, self.integer(node.operand)), node)
             case ast.Call() if not self.static(node):
                 function = self.function(node)
                 if function in EXTREMES:
@@ -201,11 +201,14 @@ class Windows(Elementwise):
                 return found.expr
         value = whole(self.known(node))
         assert value is not None  # callers asked is_integer
-        if not -(2**31) <= value < 2**31:
-            raise BadCall(
-                self.span(node), what=f"the integer {value}", advice="integers have 32 bits: -2**31 to 2**31 - 1"
-            )
-        return Int(value)
+        return self.within_32_bits(Int(value), node)
+
+    def within_32_bits(self, value: Expr, node: ast.expr) -> Expr:
+        """The expression, unless it is one number beyond 32 bits; raises BadCall."""
+        if isinstance(value, Int) and not -(2**31) <= value.value < 2**31:
+            advice = 'integers have 32 bits, -2**31 to 2**31 - 1; a tile has 64: tg.full((1,), n, "i64")'
+            raise BadCall(self.span(node), what=f"the integer {value}", advice=advice)
+        return value
 
     def edge(self, node: ast.Call) -> Expr:
         """The position that tg.begin(m) or tg.end(m) names."""
