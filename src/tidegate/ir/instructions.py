@@ -191,7 +191,7 @@ class Mma(
     by=Participants.WARP,
 ):
     """d = a @ b + c by mma.sync of ``shape``, k steps in rising order. m16n8k16: f16 or bf16 into f32. m16n8k8: f32,
-    whose low 13 bits are ignored (map tf32 rounds them away), into f32. m16n8k32: i8 into i32, modulo 2**32; f8e4m3 or
+    whose low 13 bits are ignored (map tf32 rounds them away), into f32. m16n8k32: i8 into i32, modulo 2**32; f8e4m3 and
     f8e5m2 into f32 (sm_89 and later)."""
 
     shape: Name

@@ -20,7 +20,7 @@ from tidegate.ir import hir
 from tidegate.ir.dtypes import BOOL, DTYPES, F32, I32, DType, dtype_advice
 from tidegate.ir.elementwise import OPERATIONS
 from tidegate.ir.expr import Sym
-from tidegate.ir.products import accumulator_of
+from tidegate.ir.products import accumulator_of, alike
 from tidegate.lang import surface
 from tidegate.lang.advice import ELSEWHERE, EXPRESSIONS, GENERAL_EXPRESSION, instead_of
 from tidegate.lang.axes import Axes
@@ -305,9 +305,11 @@ class Expressions(Axes, Derived):
                 what=f"tg.dot of {a.name} {a.shape} and {b.name} {b.shape}: {why}",
                 advice="the operands are [M, K] and [K, N]; transpose one with .T if needed",
             )
-        if a.dtype != b.dtype:
+        if not alike(a.dtype, b.dtype):
             raise DtypeMismatch(
-                span, what=f"tg.dot of {a.name} {a.dtype} and {b.name} {b.dtype}", advice="cast one with .astype"
+                span,
+                what=f"tg.dot of {a.name} {a.dtype} and {b.name} {b.dtype}, and only 8-bit floats mix",
+                advice=f'cast one: {b.name}.astype("{a.dtype}")',
             )
         shape, sums = (a.shape[0], b.shape[1]), accumulator_of(a.dtype)
         if c is None:

@@ -64,7 +64,7 @@ def warp_mmas(kernel: tir.Kernel, stmt: tir.Mma) -> tuple[WarpMma, ...]:
     shape, sums = PRODUCTS[stmt.shape], accumulator_of(types[0])
     if not fits or a.shape[1] % shape.k or c != d:
         raise NotExecutable(stmt=statement(stmt), what=f"tiles {a.shape}, {b.shape} and {d.shape} do not fit the mma")
-    if types[0] not in shape.operands or types != [types[0], types[0], sums, sums]:
+    if not shape.takes(types[0], types[1]) or types[2:] != [sums, sums]:
         raise NotExecutable(stmt=statement(stmt), what=f"no mma of {', '.join(map(str, types))}")
     if not a.threads == b.threads == d.threads:
         raise NotExecutable(stmt=statement(stmt), what="the operands are spread over different numbers of warps")

@@ -131,9 +131,9 @@ def products(w: Writer) -> None:
     multiply(w, (16, 32, 64, 8), (16, 32, 64, 16))
 
 
-def multiply(w: Writer, sides: Sequence[int], depths: Sequence[int], kind: str = "") -> None:
+def multiply(w: Writer, sides: Sequence[int], depths: Sequence[int], kind: str = "", other: str = "") -> None:
     """A product over a loop of a third dimension, into an accumulator that starts in one of several ways. ``kind``: the
-    operands' dtype, f16 or bf16 if empty."""
+    operands' dtype, f16 or bf16 if empty; ``other``: the right one's, if another."""
     rows, columns = side(w, 16, sides), side(w, 8, sides)
     depth = side(w, {"": 16, "f32": 8}.get(kind, 32), depths)
     m, n = w.size(rows), w.size(columns)
@@ -153,7 +153,7 @@ def multiply(w: Writer, sides: Sequence[int], depths: Sequence[int], kind: str =
             acc = w.bind(f'tg.zeros({shape!r}, "{total}")', shape, total)
         with w.block(f'for k in tg.tiles("{k}", {depth}):'):
             inner = Frame((rows, columns, depth), (m, n, k), ("m", "n", "k"), (False, False, True), True)
-            left, right = factor(w, inner, (0, 2), dtype), factor(w, inner, (2, 1), dtype)
+            left, right = factor(w, inner, (0, 2), dtype), factor(w, inner, (2, 1), other or dtype)
             if w.choose.chance(20):  # computed with outside the product, too
                 line = w.bind(f"({right}).astype('{total}').sum(axis=0, keepdims=True)", (1, columns), total).text
                 w.line(f"{acc.text} = {acc.text} {half} + {line}")
