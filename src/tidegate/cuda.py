@@ -26,7 +26,7 @@ def cp_async(bytes: int | None = None) -> Instruction:
 
 def ld() -> Instruction:
     """``tg.load(a[m, k], by=cuda.ld())``: loads by the threads themselves, as wide as alignment allows, and for a tile
-    that goes to shared memory stores behind them. Any dtype and any alignment."""
+    that goes to shared memory stores behind them. Any dtype and any alignment; TG301 as ``by=`` of a product."""
     return Instruction("ld")
 
 

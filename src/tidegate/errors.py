@@ -13,11 +13,12 @@ from tidegate.span import Span as Span
 
 
 class TidegateError(Exception):
-    """Base of the catalogue.
+    """A refusal, with its place in the source and what to try: the base of all errors that Tidegate raises.
 
-    Subclasses give ``code``, ``title``, a ``message`` template and a ``hint`` template over the same keyword fields,
-    and an ``example`` (message and hint) where the templates tell nothing. Their docstrings are the catalogue's text:
-    what conflicts with what. ``span`` is where the problem is; ``related`` are further places, each with a label.
+    ``code`` is stable (TG101, ..; `tidegate errors CODE` explains it), ``str(error)`` the whole report. Subclasses
+    give ``code``, ``title``, a ``message`` template and a ``hint`` template over the same keyword fields, and an
+    ``example`` (message and hint) where the templates tell nothing. Their docstrings are the catalogue's text: what
+    conflicts with what. ``span`` is where the problem is; ``related`` are further places, each with a label.
     """
 
     code: ClassVar[str] = ""
@@ -41,6 +42,7 @@ class TidegateError(Exception):
 
     @property
     def next_step(self) -> str:
+        """What the author could try, with its fields filled in."""
         return self.hint.format(**self.fields)
 
     def render(self) -> str:

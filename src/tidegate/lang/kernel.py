@@ -26,7 +26,9 @@ class Kernel:
     """A kernel: callable on arrays, and the way to its plan, its text forms and its CUDA.
 
     Keyword-only parameters of the function are compile-time constants; every method that compiles takes them, and
-    ``warps`` and the names of dimensions, as keyword arguments.
+    ``warps`` and the names of dimensions (sizes in elements), as keyword arguments. What the text of the kernel does
+    wrong is refused by the first method that needs it, at its line (TG1xx, TG2xx); TG107 is for a keyword that fits
+    nothing.
     """
 
     def __init__(self, function: Callable[..., Any], warps: int = DEFAULT_WARPS) -> None:
@@ -167,7 +169,7 @@ class Kernel:
 
     def plain(self, *arguments: Any, **given: Any) -> None:
         """The NumPy meaning: fills the outputs among ``arguments`` (NumPy arrays, and numbers for scalars, in the order
-        of the parameters)."""
+        of the parameters). Raises TG701 for arguments that do not fit, TG714 for an integer beyond 32 bits."""
         from tidegate.ops.arguments import split
         from tidegate.ops.plain import run
 
@@ -182,7 +184,8 @@ class Kernel:
 
         ``plan``: a producer's name, an AsyncPlan, or the path of a saved one. ``share=False`` keeps the bytes of all
         buffers apart. ``strided``: names of tensors whose rows need not follow one another in memory, or a mapping
-        from them to what divides their strides, in elements (16).
+        from them to what divides their strides, in elements (16). Raises TG304 for an unknown target, TG305 for an
+        unknown producer, TG3xx for a schedule and TG401 for memory that the target does not have.
         """
         from tidegate.runtime.compiled import compile_program
 
@@ -197,14 +200,15 @@ class Kernel:
         return self.compiled[key]
 
     def smem(self, target: str | None = None, **given: Any) -> Any:
-        """The shared memory report, in milliseconds and without compiling: bytes per buffer, peak, and the largest
-        number of stages that fits."""
+        """The shared memory report, made in milliseconds and without compiling: bytes per buffer, peak per CTA, and the
+        largest number of stages that fits."""
         from tidegate.runtime.compiled import smem_report
 
         return smem_report(self, target, given)
 
     def __call__(self, *arguments: Any, **given: Any) -> None:
-        """Runs the kernel on the arrays' device and current stream; compiles on first use."""
+        """Runs the kernel on the arrays' device and current stream; compiles on first use. Raises TG701 for arguments
+        that do not fit, TG821 without a GPU, TG82x where the driver refuses."""
         if given:
             given.pop("multiples", None)  # the arrays tell
             for name, value in given.items():
@@ -257,7 +261,9 @@ def kernel(*, warps: int = DEFAULT_WARPS) -> Callable[[Callable[..., Any]], Kern
 
 
 def kernel(function: Any = None, *, warps: int = DEFAULT_WARPS, **unknown: Any) -> Any:
-    """Makes a :class:`Kernel` of a function over tiles. ``warps``: warps per CTA unless given when compiling."""
+    """``@tg.kernel`` or ``@tg.kernel(warps=8)``: makes a :class:`Kernel` of a function over tiles, whose text is read
+    and never executed. ``warps``: warps per CTA, a power of two from 1 to 32, unless given when compiling. Raises TG105
+    for other arguments, TG103 for what has no text; what the function does wrong is refused where it is used."""
     if unknown:
         what = f"tg.kernel has no argument {next(iter(unknown))!r}, only warps"
         raise BadCall(calling(1), what=what, advice="write @tg.kernel or @tg.kernel(warps=8)")
