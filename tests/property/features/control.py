@@ -35,6 +35,46 @@ def scalars(w: Writer) -> None:
         w.store(whole, total)
 
 
+@feature("numbers", hasattr(tg, "size"))
+def numbers(w: Writer) -> None:
+    """Sizes, elements of tensors of floats, and numbers that are computed without a tile: beside tiles of any float,
+    compared, in conditions, and written."""
+    rows, columns = shape_of(w)
+    m, k = w.size(rows, 2), w.size(columns, 3)
+    shape = (rows, columns)
+    factor, count = w.parameter("Scalar", (), "f32"), w.parameter("Scalar", (), "i32", (-2, 5))
+    table = w.tensor((4,), w.choose.pick(FLOATS))
+    whole = [f'tg.size("{m}")', f'tg.size("{k}")', count, f'tg.minimum(tg.size("{k}"), {count} + 3)']
+    fractions = [factor, f"tg.load({table}[{w.choose.below(4)}])", f"tg.load({table}[tg.minimum({count} + 2, 3)])"]
+    fractions += [f'1.0 / (tg.size("{k}") + 1)', "0.5"]
+    forms = ("{0} * {1}", "{0} - {1}", "tg.maximum({0}, {1})", "{0} / (tg.abs({1}) + 1)", "tg.exp(-tg.abs({0})) + {1}")
+
+    def number() -> str:
+        one = w.choose.pick(fractions[:4])
+        if w.choose.chance(40):
+            return one
+        two = w.choose.pick((*fractions, *whole))
+        return w.choose.pick(forms).format(f"({one})", f"({two})")
+
+    with w.block(f'for m in tg.grid(tg.tiles("{m}", {rows})):'):
+        names = [w.bind(number(), (), "f32", "s").text for _ in range(w.choose.many(1, 3))]
+        inner = Frame(shape, (m, k), ("m", "k"), (False, True), True)
+        total = start(w, shape)
+        with w.block(f"for k in tg.tiles({w.choose.pick((f'{k!r}', whole[1]))}, {columns}):"):
+            tile = w.load(inner, w.choose.pick(FLOATS), staged=True)
+            name = w.choose.pick(names)
+            texts = ("{0} * {1}", "{1} - {0}", "tg.where({1} > 0.25, {0}, {1})", "tg.where({0} > {1}, {1}, {0})")
+            text = f"({w.choose.pick(texts).format(tile.text, name)})"
+            if w.choose.chance(50):
+                text = f'tg.where((tg.positions(k) < tg.size("{k}"))[None, :], {text}, {w.choose.pick(names)})'
+            if w.choose.chance(40):
+                with w.block(f"if {w.choose.pick((f'tg.end(k) <= {whole[1]}', f'{count} and k', f'not {count}'))}:"):
+                    accumulate(w, total, f'({text}).astype("f32")')
+            else:
+                accumulate(w, total, f'({text}).astype("f32")')
+        w.store(Frame(shape, (m, columns), ("m", ":"), (False, True), False), total)
+
+
 @feature("loaded_integers", "counts" in PARTS)
 def loaded_integers(w: Writer) -> None:
     """Trip counts and positions that stand in tensors: none, negative, beyond the tensor, one per CTA or per trip."""
