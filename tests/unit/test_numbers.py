@@ -190,3 +190,24 @@ def test_ctas_may_write_slices_that_move_by_their_size(width: int) -> None:
     sums = x[:, : some * 16].reshape(6, some, 2, 8)[:, :, 0].sum(axis=-1)
     assert np.allclose(z[:, :some], sums, rtol=1e-5)
     assert np.allclose(also, z, rtol=1e-5)
+
+
+@tg.kernel(warps=1)
+def twice(x: tg.Tensor["N", 16, "f32"], y: tg.InOut["N", 16, "f32"], z: tg.InOut["N", 16, "f32"]):
+    """Tiles of a grid and of a loop that lie beyond the tensor."""
+    for n in tg.grid(tg.tiles(tg.size("N") * 2, 8)):
+        y[n, :] = tg.load(x[n, :])
+        for k in tg.tiles(tg.size("N") * 2 - 8, 8):
+            if k == n:
+                z[n, :] = tg.load(x[k, :])
+
+
+@pytest.mark.parametrize("given", [{}, {"N": 16}])
+def test_tiles_beyond_the_tensor_are_masked(given: dict[str, int]) -> None:
+    x = np.random.default_rng(0).standard_normal((16, 16)).astype("f4")
+    y, z = np.zeros((2, 16, 16), "f4")
+    compiled = twice.compile("sm_80", **given)
+    assert compiled.check().status != "unsafe"
+    assert compiled.simulate(x, y, z).ok
+    assert np.array_equal(y, x)
+    assert np.array_equal(z, x)
