@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import ast
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tidegate.ir import hir
+from tidegate.lang.scope import Number
 
 GENERAL_ADVICE = "a kernel consists of assignments, for loops over tg.grid, tg.tiles and tg.range, and conditions"
 
@@ -98,3 +102,24 @@ def instead_of(function: str, known: Iterable[str]) -> str:
     if near := difflib.get_close_matches(name, names, 1):
         return f"did you mean tg.{near[0]}? docs/language.md lists all operations"
     return "write its body here: helpers see compile-time values only; docs/language.md lists all operations on tiles"
+
+
+def on_condition(test: ast.expr, bindings: Mapping[str, Any]) -> str:
+    """What to do about a condition that compares no integers; empty where the general advice will do."""
+    for part in ast.walk(test):
+        if not isinstance(part, ast.Name):
+            continue
+        bound = bindings.get(part.id)
+        if isinstance(bound, hir.Tensor):
+            return "an element of integers may stand in a condition, tg.load(t[b]) > 0; of floats use tg.where"
+        if isinstance(bound, hir.Value):
+            return f"{part.id} is a tile, whose elements may differ: choose elementwise with tg.where(mask, a, b)"
+        if isinstance(bound, (hir.Scalar, Number)):
+            where = f"tg.where({part.id} > 0, a, b)"
+            return f"{part.id} is f32, and conditions compare integers: use {where} or an i32 scalar"
+    parts = list(ast.walk(test))
+    if any(isinstance(n, (ast.Is, ast.IsNot, ast.In, ast.NotIn)) for n in parts):
+        return "compare integers by < <= > >= == !=, and combine comparisons by and, or, not"
+    if any(isinstance(n, ast.Div) or (isinstance(n, ast.Constant) and isinstance(n.value, float)) for n in parts):
+        return "conditions compare integers: divide by //, and compare with whole numbers"
+    return ""

@@ -136,7 +136,7 @@ class Elementwise:
         fraction = isinstance(number, (hir.Scalar, Number))
         if dtype == BOOL or (fraction and not dtype.floating):
             kind = "an f32" if fraction else "no truth value"
-            advice = "compare it first" if dtype == BOOL else FRACTIONS
+            advice = "compare it first" if dtype == BOOL else f"make it whole by //, or {FRACTIONS}"
             raise DtypeMismatch(span, what=f"{what} and {describe(number)}, {kind}", advice=advice)
 
     def fits(self, number: float, dtype: DType, span: Span, what: str) -> None:

@@ -163,10 +163,9 @@ class Expressions(Axes, Derived):
             )
         if isinstance(owner, hir.Value):
             return self.part(owner, node, name)
-        if isinstance(owner, TileIndex):
-            raise UnsupportedSyntax(
-                self.span(node), what=f"a part of {describe(owner)}", advice="a tile index indexes windows"
-            )
+        if isinstance(owner, (TileIndex, *WEAK)):
+            advice = "a tile index indexes windows" if isinstance(owner, TileIndex) else "it is one number as it is"
+            raise UnsupportedSyntax(self.span(node), what=f"a part of {describe(owner)}", advice=advice)
         place = self.constant(node.slice, None)
         try:
             return owner[place]
@@ -217,7 +216,10 @@ class Expressions(Axes, Derived):
             if isinstance(owner, hir.Value) and node.func.attr in FOLDS:
                 return self.call_fold(node.func.attr, node, owner, span, name)
             advice = f"tiles have .astype(dtype) and, with an axis, {', '.join(f'.{f}' for f in FOLDS)}"
-            if node.func.attr in {*TILE_FUNCTIONS.values(), *ELSEWHERE}:
+            if isinstance(owner, WEAK):
+                text = ast.unparse(node.func.value)
+                advice = f"a number takes the dtype of the tile beside it; a tile of it: tg.full((1,), {text}, dtype)"
+            elif node.func.attr in {*TILE_FUNCTIONS.values(), *ELSEWHERE}:
                 advice = instead_of(node.func.attr, TILE_FUNCTIONS.values())
             raise UnsupportedSyntax(span, what=f"the method .{node.func.attr} of {describe(owner)}", advice=advice)
         target = self.function(node)

@@ -24,7 +24,7 @@ from tidegate.ir.dtypes import DTYPES, F32, I32, dtype_advice
 from tidegate.ir.expr import Expr, Int, Sym, binary, factor, least, symbols
 from tidegate.ir.layout import Coord
 from tidegate.lang import surface
-from tidegate.lang.advice import EXPRESSIONS, GENERAL_ADVICE, STATEMENTS
+from tidegate.lang.advice import EXPRESSIONS, GENERAL_ADVICE, STATEMENTS, on_condition
 from tidegate.lang.dead import without_dead_ops
 from tidegate.lang.elementwise import OPERATORS
 from tidegate.lang.expressions import Expressions
@@ -223,21 +223,8 @@ class _Parser:
             what, advice = EXPRESSIONS.get(type(node.value), (what, advice))
         span = self.source.span(node)
         if isinstance(node, ast.If):
-            span, advice = self.source.span(node.test), self.advice_on_test(node.test) or advice
+            span, advice = self.source.span(node.test), on_condition(node.test, self.scope.bindings) or advice
         raise UnsupportedSyntax(span, what=what, advice=advice)
-
-    def advice_on_test(self, test: ast.expr) -> str:
-        """What to do about a condition on a tile or an f32 number; empty where the general advice will do."""
-        names = [n.id for n in ast.walk(test) if isinstance(n, ast.Name)]
-        for name in names:
-            bound = self.scope.bindings.get(name)
-            if isinstance(bound, hir.Value):
-                return f"{name} is a tile, whose elements may differ: choose elementwise with tg.where(mask, a, b)"
-            if isinstance(bound, (hir.Scalar, Number)):
-                return (
-                    f"{name} is f32, and conditions compare integers: use tg.where({name} > 0, a, b) or an i32 scalar"
-                )
-        return ""
 
     # -------------------------------------------------------------------------------------- assignment
 
