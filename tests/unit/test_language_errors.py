@@ -322,6 +322,8 @@ def _requests() -> Iterator[tuple[str, Callable[[Any, Path], object]]]:
     yield "TG107", lambda k, _: k.compile(target="h200", BQ=3)
     yield "TG107", lambda k, _: k.compile(target="h200", M=-1)
     yield "TG107", lambda k, _: k.plain(M=1.5)
+    yield "TG107", lambda k, _: k.plain(a=np.zeros((4, 4), "f4"), b=np.zeros((4, 4), "f4"))
+    yield "TG107", lambda k, _: k(np.zeros((4, 4), "f4"), b=np.zeros((4, 4), "f4"))
     yield "TG107", lambda k, _: k.compile(target="h200", multiples={"Q": 8})
     yield "TG107", lambda k, _: k.compile(target="h200", B=[16])
     yield "TG304", lambda k, _: k.compile(target="h300")

@@ -66,6 +66,7 @@ class Kernel:
 
         known = dict(self.signature.constants)
         unknown = [name for name in given if name not in known]
+        self._only_constants(unknown)
         if unknown:
             raise UnknownConstant(
                 what=f"kernel {self.name} has no constant or dimension {unknown[0]!r}",
@@ -82,6 +83,14 @@ class Kernel:
         for name, value in merged.items():
             _hashable(name, value)
         return merged
+
+    def _only_constants(self, names: Iterable[str]) -> None:
+        """Raises UnknownConstant for a keyword that names a positional parameter."""
+        order = self.signature.order
+        for name in names:
+            if name in order:
+                what = f"{name} is a parameter of kernel {self.name}, and only constants are given by keyword"
+                raise UnknownConstant(what=what, advice=f"pass arrays and numbers in order: {', '.join(order)}")
 
     @functools.cached_property
     def dims(self) -> tuple[str, ...]:
@@ -173,6 +182,7 @@ class Kernel:
         from tidegate.ops.arguments import split
         from tidegate.ops.plain import run
 
+        self._only_constants(given)
         arrays, _ = split(self.name, self.signature.order, self.scalars, arguments)
         run(self.program(**self.with_sizes(arrays, given)), arguments)
 
@@ -210,6 +220,7 @@ class Kernel:
         """Runs the kernel on the arrays' device and current stream; compiles on first use. Raises TG701 for arguments
         that do not fit, TG821 without a GPU, TG82x where the driver refuses."""
         if given:
+            self._only_constants(given)
             given.pop("multiples", None)  # the arrays tell
             for name, value in given.items():
                 _hashable(name, value)

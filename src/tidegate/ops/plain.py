@@ -48,9 +48,10 @@ def bind_sizes(program: hir.Program, arrays: Sequence[Any]) -> dict[str, int]:
         shape = tuple(getattr(array, "shape", ()))
         wanted = f"[{', '.join(map(str, tensor.shape))}]"
         if len(shape) != len(tensor.shape):
+            got = f"shape {shape}" if hasattr(array, "shape") else f"a {type(array).__name__}, which is no array"
             raise WrongArguments(
                 kernel=program.name,
-                what=f"{tensor.name} is {wanted}, got shape {shape}",
+                what=f"{tensor.name} is {wanted}, got {got}",
                 advice="pass an array of that rank",
             )
         for axis, (expr, size) in enumerate(zip(tensor.shape, shape, strict=True)):
@@ -69,7 +70,9 @@ def bind_sizes(program: hir.Program, arrays: Sequence[Any]) -> dict[str, int]:
         name = str(getattr(array, "dtype", "?")).removeprefix("torch.")
         if name not in (tensor.dtype.name, str(tensor.dtype.numpy)):
             raise WrongArguments(
-                kernel=program.name, what=f"{tensor.name} holds {tensor.dtype}, got {name}", advice="convert the array"
+                kernel=program.name,
+                what=f"{tensor.name} holds {tensor.dtype}, got {name}",
+                advice=f"convert the array: array.astype({tensor.dtype.numpy.name!r})",
             )
     return sizes
 
