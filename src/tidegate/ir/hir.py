@@ -355,6 +355,8 @@ class Program:
     scalars: tuple[Scalar, ...] = ()
     order: tuple[str, ...] = ()
     """All positional parameters, tensors and scalars."""
+    ctas_per_sm: int | None = None
+    """The most CTAs that share a multiprocessor; None: as many as fit."""
 
     def tensor(self, name: str) -> Tensor:
         return next(t for t in self.tensors if t.name == name)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, overload
 
-from tidegate.errors import BadCall, NoSource, UnknownConstant, WrongWarps
+from tidegate.errors import BadCall, NoSource, UnknownConstant, WrongOccupancy, WrongWarps
 from tidegate.ir import hir
 
 if TYPE_CHECKING:
@@ -25,10 +25,12 @@ class Kernel:
     """A kernel: callable on arrays, and the way to its plan, its text forms and its CUDA.
 
     Keyword-only parameters of the function are compile-time constants; every method that compiles takes them, and
-    ``warps`` and the names of dimensions, as keyword arguments.
+    ``warps``, ``ctas_per_sm`` and the names of dimensions, as keyword arguments.
     """
 
-    def __init__(self, function: Callable[..., Any], warps: int = DEFAULT_WARPS) -> None:
+    def __init__(
+        self, function: Callable[..., Any], warps: int = DEFAULT_WARPS, ctas_per_sm: int | None = None
+    ) -> None:
         if not isinstance(function, FunctionType):
             name = getattr(function, "__name__", repr(function))
             raise NoSource(kernel=name, reason=f"it is a {type(function).__name__}, not a function made by def")
@@ -36,6 +38,7 @@ class Kernel:
         self.function = function
         self.name = function.__name__
         self.warps = warps
+        self.ctas_per_sm = ctas_per_sm
         self.launches: dict[Any, Any] = {}
         self.fitting: dict[Any, Any] = {}
         self.compiled: dict[Any, Any] = {}
@@ -66,7 +69,7 @@ class Kernel:
         if unknown:
             raise UnknownConstant(
                 what=f"kernel {self.name} has no constant or dimension {unknown[0]!r}",
-                advice=f"it has {', '.join((*known, *self.dims, 'warps'))}",
+                advice=f"it has {', '.join((*known, *self.dims, 'warps', 'ctas_per_sm'))}",
             )
         merged = {**known, **given}
         missing = [name for name, value in merged.items() if value is REQUIRED]
@@ -116,10 +119,13 @@ class Kernel:
         if count is None or count < 1 or count > 32 or count & (count - 1):
             power = 1 << (min(max(count, 1), 32) - 1).bit_length() if count is not None else DEFAULT_WARPS
             raise WrongWarps(self.source.header(), warps=repr(warps), nearest=power)
+        ctas = given.pop("ctas_per_sm", self.ctas_per_sm)
+        if ctas is not None and whole(ctas) not in range(1, 33):
+            raise WrongOccupancy(self.source.header(), ctas=repr(ctas))
         given = {name: value for name, value in given.items() if name not in self.dims or value is not None}
         sizes = {name: _size(name, given.pop(name), 0) for name in self.dims if name in given}
         divisors = self._multiples({} if multiples is None else multiples)
-        return parse(self.source, self.signature, self.constants(given), sizes, divisors, strided, count)
+        return parse(self.source, self.signature, self.constants(given), sizes, divisors, strided, count, whole(ctas))
 
     def _multiples(self, multiples: Mapping[str, int]) -> dict[str, int]:
         """Checked: names of dimensions and positive numbers."""
@@ -251,15 +257,22 @@ def _size(name: str, value: Any, least: int) -> int:
 @overload
 def kernel(function: Callable[..., Any]) -> Kernel: ...
 @overload
-def kernel(*, warps: int = DEFAULT_WARPS) -> Callable[[Callable[..., Any]], Kernel]: ...
+def kernel(*, warps: int = DEFAULT_WARPS, ctas_per_sm: int | None = None) -> Callable[[Callable[..., Any]], Kernel]: ...
 
 
-def kernel(function: Callable[..., Any] | None = None, *, warps: int = DEFAULT_WARPS, **unknown: Any) -> Any:
-    """Makes a :class:`Kernel` of a function over tiles. ``warps``: warps per CTA unless given when compiling."""
+def kernel(
+    function: Callable[..., Any] | None = None,
+    *,
+    warps: int = DEFAULT_WARPS,
+    ctas_per_sm: int | None = None,
+    **unknown: Any,
+) -> Any:
+    """Makes a :class:`Kernel` of a function over tiles. Unless given when compiling, ``warps``: warps per CTA;
+    ``ctas_per_sm``: the most CTAs that share a multiprocessor, by default as many as fit."""
     if unknown:
         raise BadCall(
             what=f"tg.kernel has no argument {next(iter(unknown))!r}", advice="write @tg.kernel or @tg.kernel(warps=8)"
         )
     if function is None:
-        return lambda f: Kernel(f, warps)
-    return Kernel(function, warps)
+        return lambda f: Kernel(f, warps, ctas_per_sm)
+    return Kernel(function, warps, ctas_per_sm)

@@ -99,7 +99,7 @@ class Signature:
 
 REQUIRED = inspect.Parameter.empty
 
-RESERVED = frozenset({"self", "target", "plan", "share", "multiples", "strided", "warps"})
+RESERVED = frozenset({"self", "target", "plan", "share", "multiples", "strided", "warps", "ctas_per_sm"})
 """Keyword arguments of compile, which no constant and no dimension may be named after."""
 
 

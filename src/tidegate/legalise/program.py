@@ -30,6 +30,7 @@ from tidegate.legalise.layouts import (
     mma_operand_a,
     mma_operand_b,
 )
+from tidegate.legalise.reuse import touched_once
 from tidegate.legalise.schedule import check_dot, check_sizes, mechanism
 from tidegate.legalise.tensors import WIDEST, Tensors
 from tidegate.target.target import Target
@@ -95,6 +96,7 @@ class _Legaliser(Gathering):
             if isinstance(node, hir.Dot):
                 self.products[node.result.id] = check_dot(node, self.target)
         self.indices = Indices(program)
+        self.once = touched_once(program)
         self.mechanisms = {n.result.id: self.mechanism(n) for n in hir.walk(program.body) if isinstance(n, hir.Load)}
         in_shared = {value for value, how in self.mechanisms.items() if how != "registers"}
         self.views = staged_views(program.body, in_shared)
@@ -120,6 +122,7 @@ class _Legaliser(Gathering):
                 *(tir.Scalar(tir.Name(x.name), x.dtype, argument=True) for x in program.scalars),
                 *self.build.scalars,
             ),
+            ctas_per_sm=program.ctas_per_sm,
         )
 
     # -------------------------------------------------------------------------------------- walk
@@ -349,7 +352,8 @@ class _Legaliser(Gathering):
             self.build.step(f"copy_{ring}", tir.CpAsync(slot, window, name, bytes_), node.span, ring)
             return
         register = self.build.register(f"{ring}_in", node.result.dtype, layout, f"copy_{ring}")
-        self.build.step(f"ldg_{ring}", tir.LdGlobal(register, window, bytes_), node.span, ring)
+        load = tir.LdGlobal(register, window, bytes_, self.once_by(node, layout))
+        self.build.step(f"ldg_{ring}", load, node.span, ring)
         self.build.step(f"sts_{ring}", tir.StShared(slot, register, bytes_), node.span, ring)
 
     def copy(self, node: hir.Load) -> tuple[Layout, int]:
@@ -397,7 +401,7 @@ class _Legaliser(Gathering):
         self.stored.setdefault(node.window.tensor, (layout, window.fixed, node.span))
         source = self.owned(self.operand(value, layout, node.span), value, node.span)
         run = contiguous_run(layout, len(value.shape) - 1)
-        step = tir.StGlobal(window, source, min(run * size, align, WIDEST))
+        step = tir.StGlobal(window, source, min(run * size, align, WIDEST), self.once_by(node, layout))
         self.build.step(f"stg_{node.window.tensor}", step, node.span)
 
     def atomic_add(self, node: hir.AtomicAdd) -> None:
