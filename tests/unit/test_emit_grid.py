@@ -19,7 +19,7 @@ from tidegate.ir.text import parse_kernel
 
 def test_ctas_with_more_work_come_first() -> None:
     attention = example("attention_small")
-    assert "m = columns - 1 - cta / height;" in attention.attention_causal.compile(target="h200").cuda
+    assert "m = columns - 1 - (cta / height);" in attention.attention_causal.compile(target="h200").cuda
     assert " - 1 - " not in "".join(grid_lines(Context(attention.attention.compile(target="h200").kernel)))
 
 

@@ -48,7 +48,7 @@ class Schedule:
 
 def pipelined(program: legal.LegalProgram, ahead: Mapping[str, int]) -> Schedule:
     """The schedule with reads issued early in every loop that allows it: no product and no tile of the loop under a
-    condition, for one, and nothing but reads between products, since what is computed there hides reads by itself."""
+    condition, for one."""
     early: list[str] = []
     sooner: list[str] = []
     fills: dict[str, str] = {}
@@ -57,10 +57,8 @@ def pipelined(program: legal.LegalProgram, ahead: Mapping[str, int]) -> Schedule
         steps = list(own_steps(loop.body))
         products = [i for i, s in enumerate(steps) if isinstance(s.instr, tir.Mma)]
         guarded = [s for n in legal.walk(loop.body) if isinstance(n, legal.If) for s in legal.steps((n,))]
-        chain = steps[products[0] : products[-1]] if products else []
-        direct = all(isinstance(s.instr, (tir.Mma, tir.LdMatrix, tir.LdShared)) for s in chain)
         whole = not any(isinstance(s.instr, tir.Mma) or s.fills in rings or reads(s, rings) for s in guarded)
-        if not rings or not whole or not direct or len(products) < 2 or peak(program, loop) > SPARE:
+        if not rings or not whole or len(products) < 2 or peak(program, loop) > SPARE:
             continue
         first = steps[products[0]].instr
         operands = {getattr(first, name) for name in type(first).reads}
