@@ -95,7 +95,7 @@ def test_no_more_ctas_share_a_multiprocessor_than_asked(target: str) -> None:
 
 def test_a_plan_keeps_the_ctas_per_multiprocessor() -> None:
     softmax = example("softmax").softmax
-    free = softmax.compile(target="h200").plan
+    free = softmax.compile(target="h200", ctas_per_sm=None).plan
     with pytest.raises(PlanRejected, match="more than 4 CTAs share a multiprocessor"):
         softmax.compile(target="h200", ctas_per_sm=4, plan=free)
 
