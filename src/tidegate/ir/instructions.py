@@ -291,7 +291,7 @@ class Spread(Instruction, syntax="spread {dst} <- {src} axes {axes}", reads=("sr
 @dataclass(frozen=True)
 class Reduce(
     Instruction,
-    syntax="reduce {dst} <- {fold} {src} axis {axis}",
+    syntax="reduce {dst} <- {fold} {src} axis {axis}( below {below})?",
     reads=("src",),
     writes=("dst",),
     proxy=Proxy.NONE,
@@ -300,12 +300,14 @@ class Reduce(
 ):
     """Folds f32, i32 or i64 elements along ``axis`` by sum, max or min within each warp: registers in rising order,
     then lanes by exchanges with rising distance. Sums of integers wrap. ``dst`` has one element per warp that
-    shares the axis (Layout.reduced)."""
+    shares the axis (Layout.reduced). ``below``: only elements in front of that place along the axis count (0: all);
+    a warp without any gives what changes no fold."""
 
     dst: Name
     fold: Name
     src: Name
     axis: int
+    below: int = 0
 
 
 @dataclass(frozen=True)
