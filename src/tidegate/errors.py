@@ -317,6 +317,14 @@ class WrongWarps(TidegateError):
     hint = "use warps={nearest}"
 
 
+class WrongOccupancy(TidegateError):
+    """The most CTAs that may share a multiprocessor are a number from 1 to 32."""
+
+    code, title = "TG307", "bad number of CTAs"
+    message = "ctas_per_sm={ctas} is not a number from 1 to 32"
+    hint = "use ctas_per_sm=4, or leave it out: then as many CTAs share a multiprocessor as fit"
+
+
 # ------------------------------------------------------------------------------------------ TG4xx memory
 
 

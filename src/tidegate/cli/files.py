@@ -17,6 +17,9 @@ from tidegate.ir import tir
 from tidegate.lang.kernel import Kernel
 
 MODULE = "__tidegate_file__"
+
+LAUNCH = ("warps", "ctas_per_sm", "strided")
+"""What --set may give besides constants and sizes."""
 """The name under which a file runs: not ``__main__``, so that what stands behind that guard does not."""
 
 
@@ -143,4 +146,4 @@ def line_of(path: str, number: int) -> str:
 def constants_known(kernel: Kernel) -> Mapping[str, None]:
     """The names that --set may give for a kernel."""
     constants = (name for name, _ in kernel.signature.constants)
-    return dict.fromkeys((*constants, *kernel.dims, *kernel.scalars, "warps", "strided"))
+    return dict.fromkeys((*constants, *kernel.dims, *kernel.scalars, *LAUNCH))

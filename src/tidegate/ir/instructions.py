@@ -108,12 +108,20 @@ class CpAsync(
 
 
 @dataclass(frozen=True)
-class LdGlobal(Instruction, syntax="ld_global {dst} <- {src} bytes {bytes}", reads=("src",), writes=("dst",), **_GEN):
-    """Global to registers, ``bytes`` per access; out of bounds reads zero."""
+class LdGlobal(
+    Instruction,
+    syntax="ld_global {dst} <- {src} bytes {bytes}( once{once:flag})?",
+    reads=("src",),
+    writes=("dst",),
+    **_GEN,
+):
+    """Global to registers, ``bytes`` per access; out of bounds reads zero. ``once``: the launch touches these bytes
+    nowhere else, so caches may drop them first; it changes no result."""
 
     dst: Name
     src: Window
     bytes: int
+    once: bool = False
 
 
 @dataclass(frozen=True)
@@ -126,12 +134,19 @@ class LdScalar(Instruction, syntax="ld_scalar {scalar} <- {src}", reads=("src",)
 
 
 @dataclass(frozen=True)
-class StGlobal(Instruction, syntax="st_global {dst} <- {src} bytes {bytes}", reads=("src",), writes=("dst",), **_GEN):
-    """Registers to global, ``bytes`` per access; out of bounds is not written."""
+class StGlobal(
+    Instruction,
+    syntax="st_global {dst} <- {src} bytes {bytes}( once{once:flag})?",
+    reads=("src",),
+    writes=("dst",),
+    **_GEN,
+):
+    """Registers to global, ``bytes`` per access; out of bounds is not written. ``once``: as of ``ld_global``."""
 
     dst: Window
     src: Name
     bytes: int
+    once: bool = False
 
 
 @dataclass(frozen=True)
@@ -276,7 +291,7 @@ class Spread(Instruction, syntax="spread {dst} <- {src} axes {axes}", reads=("sr
 @dataclass(frozen=True)
 class Reduce(
     Instruction,
-    syntax="reduce {dst} <- {fold} {src} axis {axis}",
+    syntax="reduce {dst} <- {fold} {src} axis {axis}( below {below})?",
     reads=("src",),
     writes=("dst",),
     proxy=Proxy.NONE,
@@ -285,12 +300,14 @@ class Reduce(
 ):
     """Folds f32, i32 or i64 elements along ``axis`` by sum, max or min within each warp: registers in rising order,
     then lanes by exchanges with rising distance. Sums of integers wrap. ``dst`` has one element per warp that
-    shares the axis (Layout.reduced)."""
+    shares the axis (Layout.reduced). ``below``: only elements in front of that place along the axis count (0: all);
+    a warp without any gives what changes no fold."""
 
     dst: Name
     fold: Name
     src: Name
     axis: int
+    below: int = 0
 
 
 @dataclass(frozen=True)

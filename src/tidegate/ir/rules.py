@@ -476,6 +476,8 @@ def _reduce(t: Tables, s: tir.Reduce) -> Iterator[str]:
         yield f"a reduction folds f32, i32 or i64 into the same, not {src_type} into {dst_type}"
     if not 0 <= s.axis < src.rank:
         yield f"{s.src!r} has no axis {s.axis}"
+    elif not 0 <= s.below <= src.shape[s.axis]:
+        yield f"axis {s.axis} of {s.src!r} has {src.shape[s.axis]} elements, not {s.below}"
     elif src.free_mask and not src.replicated:
         yield f"some threads hold nothing of {s.src!r}: its layout must be replicated"
     elif dst != src.reduced(s.axis):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, overload
 
-from tidegate.errors import BadCall, NoSource, UnknownConstant, WrongWarps
+from tidegate.errors import BadCall, NoSource, UnknownConstant, WrongOccupancy, WrongWarps
 from tidegate.ir import hir
 from tidegate.span import calling
 
@@ -26,12 +26,14 @@ class Kernel:
     """A kernel: callable on arrays, and the way to its plan, its text forms and its CUDA.
 
     Keyword-only parameters of the function are compile-time constants; every method that compiles takes them, and
-    ``warps`` and the names of dimensions (sizes in elements), as keyword arguments. What the text of the kernel does
-    wrong is refused by the first method that needs it, at its line (TG1xx, TG2xx); TG107 is for a keyword that fits
-    nothing.
+    ``warps``, ``ctas_per_sm`` and the names of dimensions (sizes in elements), as keyword arguments. What the text of
+    the kernel does wrong is refused by the first method that needs it, at its line (TG1xx, TG2xx); TG107 is for a
+    keyword that fits nothing.
     """
 
-    def __init__(self, function: Callable[..., Any], warps: int = DEFAULT_WARPS) -> None:
+    def __init__(
+        self, function: Callable[..., Any], warps: int = DEFAULT_WARPS, ctas_per_sm: int | None = None
+    ) -> None:
         if not isinstance(function, FunctionType):
             name = getattr(function, "__name__", repr(function))
             raise NoSource(kernel=name, reason=f"it is a {type(function).__name__}, not a function made by def")
@@ -39,9 +41,11 @@ class Kernel:
         self.function = function
         self.name = function.__name__
         self.warps = warps
+        self.ctas_per_sm = ctas_per_sm
         self.launches: dict[Any, Any] = {}
         self.fitting: dict[Any, Any] = {}
         self.compiled: dict[Any, Any] = {}
+        self._launch: Callable[..., None] | None = None  # a plain attribute: found faster than a cached property
 
     def __repr__(self) -> str:
         return f"<tidegate kernel {self.name}>"
@@ -70,7 +74,7 @@ class Kernel:
         if unknown:
             raise UnknownConstant(
                 what=f"kernel {self.name} has no constant or dimension {unknown[0]!r}",
-                advice=f"it has {', '.join((*known, *self.dims, 'warps'))}",
+                advice=f"it has {', '.join((*known, *self.dims, 'warps', 'ctas_per_sm'))}",
             )
         merged = {**known, **given}
         missing = [name for name, value in merged.items() if value is REQUIRED]
@@ -129,10 +133,13 @@ class Kernel:
         if count is None or count < 1 or count > 32 or count & (count - 1):
             power = 1 << (min(max(count, 1), 32) - 1).bit_length() if count is not None else DEFAULT_WARPS
             raise WrongWarps(self.source.header(), warps=repr(warps), nearest=power)
+        ctas = given.pop("ctas_per_sm", self.ctas_per_sm)
+        if ctas is not None and whole(ctas) not in range(1, 33):
+            raise WrongOccupancy(self.source.header(), ctas=repr(ctas))
         given = {name: value for name, value in given.items() if name not in self.dims or value is not None}
         sizes = {name: _size(name, given.pop(name), 0) for name in self.dims if name in given}
         divisors = self._multiples({} if multiples is None else multiples)
-        return parse(self.source, self.signature, self.constants(given), sizes, divisors, strided, count)
+        return parse(self.source, self.signature, self.constants(given), sizes, divisors, strided, count, whole(ctas))
 
     def _multiples(self, multiples: Mapping[str, int]) -> dict[str, int]:
         """Checked: names of dimensions and positive numbers."""
@@ -224,13 +231,13 @@ class Kernel:
             given.pop("multiples", None)  # the arrays tell
             for name, value in given.items():
                 _hashable(name, value)
-        self._call(arguments, given)
+        (self._launch or self._launcher())(arguments, given)
 
-    @functools.cached_property
-    def _call(self) -> Callable[..., None]:
+    def _launcher(self) -> Callable[..., None]:
         from tidegate.runtime.variants import caller_of
 
-        return caller_of(self)
+        self._launch = caller_of(self)
+        return self._launch
 
 
 def _value(names: Mapping[str, Any], name: str) -> Any:
@@ -268,19 +275,23 @@ def _size(name: str, value: Any, least: int) -> int:
 @overload
 def kernel(function: Callable[..., Any]) -> Kernel: ...
 @overload
-def kernel(*, warps: int = DEFAULT_WARPS) -> Callable[[Callable[..., Any]], Kernel]: ...
+def kernel(*, warps: int = DEFAULT_WARPS, ctas_per_sm: int | None = None) -> Callable[[Callable[..., Any]], Kernel]: ...
 
 
-def kernel(function: Any = None, *, warps: int = DEFAULT_WARPS, **unknown: Any) -> Any:
+def kernel(function: Any = None, *, warps: int = DEFAULT_WARPS, ctas_per_sm: int | None = None, **unknown: Any) -> Any:
     """``@tg.kernel`` or ``@tg.kernel(warps=8)``: makes a :class:`Kernel` of a function over tiles, whose text is read
-    and never executed. ``warps``: warps per CTA, a power of two from 1 to 32, unless given when compiling. Raises TG105
-    for other arguments, TG103 for what has no text; what the function does wrong is refused where it is used."""
+    and never executed.
+
+    Unless given when compiling, ``warps``: warps per CTA, a power of two from 1 to 32; ``ctas_per_sm``: the most CTAs
+    that share a multiprocessor, by default as many as fit. Raises TG105 for other arguments, TG103 for what has no
+    text; what the function does wrong is refused where it is used.
+    """
     if unknown:
-        what = f"tg.kernel has no argument {next(iter(unknown))!r}, only warps"
+        what = f"tg.kernel has no argument {next(iter(unknown))!r}, only warps and ctas_per_sm"
         raise BadCall(calling(1), what=what, advice="write @tg.kernel or @tg.kernel(warps=8)")
     if function is not None and not callable(function):
         what = f"@tg.kernel({function!r}): it takes no positional argument"
         raise BadCall(calling(1), what=what, advice="write @tg.kernel or @tg.kernel(warps=8)")
     if function is None:
-        return lambda f: Kernel(f, warps)
-    return Kernel(function, warps)
+        return lambda f: Kernel(f, warps, ctas_per_sm)
+    return Kernel(function, warps, ctas_per_sm)

@@ -41,6 +41,7 @@ def parse(
     multiples: Mapping[str, int],
     strided: Mapping[str, int],
     warps: int,
+    ctas_per_sm: int | None = None,
 ) -> hir.Program:
     """The HIR of a kernel for given constants; ``sizes`` fixes dimensions, ``multiples`` says what divides others,
     ``strided`` what divides the strides of tensors that have gaps, in elements."""
@@ -70,6 +71,7 @@ def parse(
         span=source.span(source.tree),
         scalars=scalars,
         order=signature.order,
+        ctas_per_sm=ctas_per_sm,
     )
     check_outputs(program)
     return program

@@ -105,7 +105,7 @@ REQUIRED = inspect.Parameter.empty
 
 PACKAGE = __name__.partition(".")[0]
 
-RESERVED = frozenset({"self", "target", "plan", "share", "multiples", "strided", "warps"})
+RESERVED = frozenset({"self", "target", "plan", "share", "multiples", "strided", "warps", "ctas_per_sm"})
 """Keyword arguments of compile, which no constant and no dimension may be named after."""
 
 

@@ -30,6 +30,8 @@ from tidegate.legalise.layouts import (
     mma_operand_a,
     mma_operand_b,
 )
+from tidegate.legalise.padding import padded
+from tidegate.legalise.reuse import touched_once
 from tidegate.legalise.schedule import check_dot, check_sizes, mechanism
 from tidegate.legalise.tensors import WIDEST, Tensors
 from tidegate.target.target import Target
@@ -40,7 +42,7 @@ def legalise(program: hir.Program, target: Target, pointer_align: int = WIDEST) 
 
     Raises BadSchedule, CopyAlignment or NoInstruction at the op that cannot be realised.
     """
-    return _Legaliser(program, target, pointer_align).run()
+    return _Legaliser(padded(program), target, pointer_align).run()
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,7 @@ class _Legaliser(Gathering):
             if isinstance(node, hir.Dot):
                 self.products[node.result.id] = check_dot(node, self.target)
         self.indices = Indices(program)
+        self.once = touched_once(program)
         self.mechanisms = {n.result.id: self.mechanism(n) for n in hir.walk(program.body) if isinstance(n, hir.Load)}
         in_shared = {value for value, how in self.mechanisms.items() if how != "registers"}
         self.views = staged_views(program.body, in_shared)
@@ -120,6 +123,7 @@ class _Legaliser(Gathering):
                 *(tir.Scalar(tir.Name(x.name), x.dtype, argument=True) for x in program.scalars),
                 *self.build.scalars,
             ),
+            ctas_per_sm=program.ctas_per_sm,
         )
 
     # -------------------------------------------------------------------------------------- walk
@@ -349,7 +353,8 @@ class _Legaliser(Gathering):
             self.build.step(f"copy_{ring}", tir.CpAsync(slot, window, name, bytes_), node.span, ring)
             return
         register = self.build.register(f"{ring}_in", node.result.dtype, layout, f"copy_{ring}")
-        self.build.step(f"ldg_{ring}", tir.LdGlobal(register, window, bytes_), node.span, ring)
+        load = tir.LdGlobal(register, window, bytes_, self.once_by(node, layout))
+        self.build.step(f"ldg_{ring}", load, node.span, ring)
         self.build.step(f"sts_{ring}", tir.StShared(slot, register, bytes_), node.span, ring)
 
     def copy(self, node: hir.Load) -> tuple[Layout, int]:
@@ -397,7 +402,7 @@ class _Legaliser(Gathering):
         self.stored.setdefault(node.window.tensor, (layout, window.fixed, node.span))
         source = self.owned(self.operand(value, layout, node.span), value, node.span)
         run = contiguous_run(layout, len(value.shape) - 1)
-        step = tir.StGlobal(window, source, min(run * size, align, WIDEST))
+        step = tir.StGlobal(window, source, min(run * size, align, WIDEST), self.once_by(node, layout))
         self.build.step(f"stg_{node.window.tensor}", step, node.span)
 
     def atomic_add(self, node: hir.AtomicAdd) -> None:
@@ -474,7 +479,7 @@ class _Legaliser(Gathering):
             wide = self.build.register(f"{value.name}_wide", folded, held)
             self.build.step(f"cast_{wide}", tir.Cast(wide, source), span)
             source = wide
-        part = self.fold(source, node, value.name)
+        part = self.fold(source, node, value.name, node.inside)
         layout = self.build.register_layout(part)
         if layout.shape[axis] > 1:
             parts = hir.Value(-node.result.id, f"{node.result.name}_parts", folded, layout.shape)
@@ -494,10 +499,11 @@ class _Legaliser(Gathering):
             layout = self.build.register_layout(self.registers[value.id])
         return replace(layout, replicated=True) if layout.free_mask else layout
 
-    def fold(self, source: tir.Name, node: hir.Reduce, hint: str) -> tir.Name:
+    def fold(self, source: tir.Name, node: hir.Reduce, hint: str, inside: int = 0) -> tir.Name:
         layout = self.build.register_layout(source).reduced(node.axis)
         out = self.build.register(f"{hint}_{node.fold}", node.source.dtype.computed, layout, "folded")
-        self.build.step(f"{node.fold}_{out}", tir.Reduce(out, tir.Name(node.fold), source, node.axis), node.span)
+        step = tir.Reduce(out, tir.Name(node.fold), source, node.axis, inside)
+        self.build.step(f"{node.fold}_{out}", step, node.span)
         return out
 
     def settle(self, value: hir.Value, register: tir.Name, span: Span) -> None:

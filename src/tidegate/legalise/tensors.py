@@ -101,7 +101,7 @@ class Tensors:
             fits = isinstance(axis.start, Int) and self.within(Int(axis.start.value + axis.size - 1), axis.extent)
             return None if fits else axis.extent
         if axis.index is None:
-            return None
+            return axis.extent if axis.ends else None
         if self.divisor(axis.extent) % axis.size or self.beyond(axis.index, axis.extent):
             return axis.extent
         self.rely(axis.extent, axis.size)

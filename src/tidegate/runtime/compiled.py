@@ -57,18 +57,21 @@ class BufferReport:
 
 @dataclass(frozen=True)
 class SharedMemory:
-    """``peak`` bytes are requested at launch; ``largest_stages`` is what fits if all rings of several slots had that
-    many (0: not even one slot each)."""
+    """``peak`` bytes hold the rings, ``requested`` bytes are asked for at launch; ``largest_stages`` is what fits if
+    all rings of several slots had that many (0: not even one slot each)."""
 
     kernel: str
     target: str
     peak: int
+    requested: int
     capacity: int
     largest_stages: int
     buffers: tuple[BufferReport, ...]
 
     def __str__(self) -> str:
         lines = [f"{self.kernel} on {self.target}: {self.peak} of {self.capacity} bytes of shared memory"]
+        if self.requested > self.peak:
+            lines.append(f"  {self.requested} bytes are requested, so that no more CTAs share a multiprocessor")
         for b in self.buffers:
             shape = "x".join(map(str, b.shape))
             lines.append(
@@ -239,7 +242,7 @@ def shared_memory(
             BufferReport(p.ring, ring.shape, ring.dtype.name, ring.stages, p.stride, ring_bytes(ring), p.offset)
         )
     most = largest_stages(program, capacity, share)
-    return SharedMemory(program.name, target.name, allocation.peak, capacity, most, tuple(rows))
+    return SharedMemory(program.name, target.name, allocation.peak, allocation.requested, capacity, most, tuple(rows))
 
 
 def smem_report(kernel: Any, target: str | None, given: Mapping[str, Any]) -> SharedMemory:
