@@ -98,6 +98,10 @@ REFUSED = {
     "if n in (1, 2):\n    t = -t": ("TG101", "n in (1, 2)", "and, or, not"),
     "if tg.load(a[0, 0]) > 0:\n    t = -t": ("TG101", "tg.load(a[0, 0]) > 0", "tg.where"),
     "t = tg.positions(m)[:, None] * s + t": ("TG202", "tg.positions(m)[:, None] * s", "make it whole by //"),
+    'for q in tg.range(tg.size("K") / 2):\n    t = -t': ("TG106", 'tg.size("K") / 2', "divided by //"),
+    "t = t + tg.load(a[n / 2, k])": ("TG203", "n / 2", "divide by //"),
+    't = t + tg.load(a[0 : tg.size("M"), k])': ("TG203", '0 : tg.size("M")', "loop over tg.tiles"),
+    "t = t.sum(axis=n)": ("TG105", "n", "keyword-only constant"),
     "t = t * n**2": ("TG105", "n**2", "n * n"),
     "t = t * (n & 3)": ("TG105", "n & 3", 'tg.full((1,), n, "i32")'),
     't = tg.zeros((tg.size("K"),))': ("TG105", '(tg.size("K"),)', "compile time"),
@@ -179,6 +183,21 @@ def slices(x: tg.Tensor["R", "N", "f32"], y: tg.InOut["R", "N", "f32"], z: tg.In
         y[r, h * 16 : h * 16 + 8] = tg.load(x[r, h * 16 + 8 : h * 16 + 16])
         y[r, h * 16 + 8 : h * 16 + 16] = first
         z[r, h : h + 1] = first.sum(axis=1, keepdims=True)
+
+
+@tg.kernel(warps=1)
+def first_rows(x: tg.Tensor["R", 32, "f32"], y: tg.InOut["R", 32, "f32"]):
+    for r in tg.grid(tg.tiles("R", 4)):
+        y[tg.begin(r), :] = tg.load(x[r, :]).sum(axis=0)
+
+
+def test_ctas_may_write_the_first_row_of_their_tile() -> None:
+    x = np.random.default_rng(0).standard_normal((12, 32)).astype("f4")
+    y, z = np.zeros((2, 12, 32), "f4")
+    first_rows.plain(x, y)
+    assert first_rows.compile("sm_80", multiples={"R": 1}).simulate(x, z).ok
+    assert np.allclose(y[::4], x.reshape(3, 4, 32).sum(axis=1), rtol=1e-5, atol=1e-6)
+    assert np.allclose(z, y, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("width", [0, 8, 32, 80])

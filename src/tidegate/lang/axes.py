@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 
 from tidegate.errors import BadCall, BadLoop
+from tidegate.ir import hir
 from tidegate.ir.expr import Expr, Int, cdiv
 from tidegate.lang import surface
 from tidegate.lang.elementwise import describe
-from tidegate.lang.scope import TileIndex
+from tidegate.lang.scope import Number, TileIndex
 from tidegate.lang.source import whole
 from tidegate.lang.windows import Windows
 
@@ -54,11 +55,11 @@ class Axes(Windows):
                 found = self.integer(node)
                 return found, found not in self.scope.dims.values()
             value = self.parse(node)  # a name that exists no more says why
-            raise BadLoop(
-                self.span(node),
-                what=f"a loop over {describe(value)}, and loops run over whole numbers",
-                advice=f"give a dimension's name, {self.dimensions()}, or an integer, such as tg.load(lengths[b])",
-            )
+            advice = f"give a dimension's name, {self.dimensions()}, or an integer, such as tg.load(lengths[b])"
+            if isinstance(value, (Number, hir.Scalar)):
+                advice = f"integers are divided by //; {advice}"
+            what = f"a loop over {describe(value)}, and loops run over whole numbers"
+            raise BadLoop(self.span(node), what=what, advice=advice)
         if isinstance(node, ast.Name) and node.id in self.scope.dims:
             raise self.bare_dimension(node, f"a dimension is named by a string: {node.id!r}")
         value = self.constant(node, None)

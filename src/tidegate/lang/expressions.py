@@ -437,11 +437,12 @@ class Expressions(Axes, Derived):
             return default
         node = self.folded(node)
         if not self.static(node):
-            raise BadCall(
-                self.span(node),
-                what=f"{ast.unparse(node)!r} must be known at compile time",
-                advice="use literals, keyword-only constants and module-level names",
-            )
+            parts = node.elts if isinstance(node, (ast.Tuple, ast.List)) else [node]
+            late = any(self.is_integer(p) and not self.static(p) for p in parts)
+            advice = "use literals, keyword-only constants and module-level names"
+            if late:
+                advice = "sizes of tiles are no numbers of the run: use a keyword-only constant, and loop over tg.tiles"
+            raise BadCall(self.span(node), what=f"{ast.unparse(node)!r} must be known at compile time", advice=advice)
         return self.known(node)
 
     def dtype(self, name: Any, span: Span) -> DType:

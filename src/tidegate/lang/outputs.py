@@ -39,8 +39,8 @@ def _place(axis: hir.Axis) -> tuple[str, int]:
     alone. Windows of one index have no element in common where its values differ."""
     if axis.index is not None:
         return axis.index, axis.size
-    if axis.start is not None:
-        base, terms = linear(axis.start)
+    if axis.at is not None or axis.start is not None:
+        base, terms = linear(axis.origin)
         name, step = next(iter(terms.items()), (None, 0))
         if len(terms) == 1 and isinstance(name, Sym) and base >= 0 and base + axis.size <= step:
             return name.name, step

@@ -12,7 +12,7 @@ from tidegate.ir.dtypes import ELEMENTS, I32
 from tidegate.ir.expr import Expr, Int, Sym, add, binary, difference, least, mul, negated
 from tidegate.lang import surface
 from tidegate.lang.elementwise import Elementwise, describe
-from tidegate.lang.scope import Integer, TileIndex
+from tidegate.lang.scope import Integer, Number, TileIndex
 from tidegate.lang.source import whole
 
 ARITHMETIC: dict[type[ast.operator], str] = {
@@ -320,9 +320,12 @@ class Windows(Elementwise):
         if size is None or not 0 < size < 2**31:
             what = f"the slice {ast.unparse(item)!r} has "
             what += "no fixed number of elements" if size is None else f"{size} elements"
-            self.bad_axis(
-                item, what, "begin and end differ by a positive number, as in tg.begin(m) - 1 : tg.end(m) + 1"
-            )
+            advice = "begin and end differ by a positive number, as in tg.begin(m) - 1 : tg.end(m) + 1"
+            if size is None:
+                advice += (
+                    "; tiles have sizes of the text, so loop over tg.tiles(...) where a number of the run tells it"
+                )
+            self.bad_axis(item, what, advice)
         if isinstance(start, Int) and isinstance(extent, Int) and start.value >= extent.value:
             what = f"axis {number} of {tensor.name} has size {extent}, the slice begins at {start}"
             self.bad_axis(item, what, "positions count from 0")
@@ -332,7 +335,7 @@ class Windows(Elementwise):
         """Where a slice begins or ends."""
         if not self.is_integer(item):
             what = f"{ast.unparse(item)!r} is no position"
-            self.bad_axis(item, what, "compute with tg.begin(m), tg.end(m), integers and numbers")
+            self.bad_axis(item, what, self.advice_on(item) or "compute with tg.begin(m), tg.end(m) and integers")
         found = self.integer(item)
         if isinstance(found, Int) and found.value < 0:
             self.bad_axis(item, f"the position {found}", "positions count from 0")
@@ -345,6 +348,9 @@ class Windows(Elementwise):
         """What to write instead of an index that is none."""
         used = [n.id for n in ast.walk(item) if isinstance(n, ast.Name)]
         found = [b for name in used if isinstance(b := self.scope.bindings.get(name), TileIndex)]
+        fraction = any(isinstance(self.scope.bindings.get(name), (Number, hir.Scalar)) for name in used)
+        if fraction or any(isinstance(n, ast.Div) for n in ast.walk(item)):
+            return 'positions are integers: divide by //, and declare scalars tg.Scalar["i32"]'
         if any(not index.integer for index in found):
             return "tile indices stand alone; tg.begin(m) and tg.end(m) may be computed with: a[tg.begin(m) - 1 : ...]"
         if found:
