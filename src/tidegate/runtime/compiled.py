@@ -89,7 +89,12 @@ class SharedMemory:
 
 @dataclass
 class Compiled:
-    """A kernel for one target, constants and sizes; ``plan``, ``tir``, ``cuda`` and ``smem`` print readably."""
+    """A kernel for one target, constants and sizes: what ``kernel.compile(...)`` gives.
+
+    ``plan`` (every buffer, sync and its reason), ``tir``, ``cuda`` and ``smem`` print readably; ``cubin`` is the
+    machine code with its registers and spills. ``check()`` and ``simulate(...)`` need no GPU; calling it on arrays and
+    numbers, in the order of the parameters, launches it. Arguments that do not fit are refused (TG701).
+    """
 
     program: hir.Program
     target: Target
@@ -124,6 +129,7 @@ class Compiled:
 
     @cached_property
     def smem(self) -> SharedMemory:
+        """Shared memory in bytes: per buffer, per CTA, and what the target has; the most stages that fit."""
         return shared_memory(self.legal, self.analysis.allocation, self.target, self.analysis.share)
 
     @cached_property
