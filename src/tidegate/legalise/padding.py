@@ -22,6 +22,9 @@ WORTH = 2
 WIDEST = 16
 """Bytes of the widest access of a thread."""
 
+CHEAP = 16384
+"""Bytes of shared memory that a padded tile may take in all its slots; a larger one may grow by an eighth."""
+
 Spot = tuple[int, int]
 """An axis of a value, by its id."""
 
@@ -36,7 +39,8 @@ def padded(program: hir.Program) -> hir.Program:
     for members in axes.classes():
         if axes.kept.isdisjoint(members):
             room = _room([axes.values[v] for v, _ in members], [a for _, a in members], program.warps)
-            sizes.update(dict.fromkeys(members, room) if room else {})
+            if room and all(axes.affordable(spot, room) for spot in members):
+                sizes.update(dict.fromkeys(members, room))
     if not sizes:
         return program
     return replace(program, body=tuple(_Rewriter(sizes).new(node) for node in program.body))
@@ -45,9 +49,10 @@ def padded(program: hir.Program) -> hir.Program:
 @dataclass
 class Axes:
     """Axes of tiles that have one size because ops relate them, as a forest: ``parent`` of each. ``kept``: those that
-    must stay as they are."""
+    must stay as they are. ``slots``: of tiles that go to shared memory, the number of stages."""
 
     values: dict[int, hir.Value] = field(default_factory=dict)
+    slots: dict[int, int] = field(default_factory=dict)
     parent: dict[Spot, Spot] = field(default_factory=dict)
     kept: set[Spot] = field(default_factory=set)
 
@@ -90,6 +95,8 @@ class Axes:
                     self.same(m.otherwise, m.after)
             case hir.Load():
                 self.window(node.window, node.result)
+                if node.stages > 1 or node.to == "shared" or (node.by is not None and node.by.name != "ld"):
+                    self.slots[node.result.id] = node.stages
             case hir.Store() | hir.AtomicAdd():
                 self.window(node.window, node.value)
             case hir.Positions() if node.index is not None:
@@ -107,6 +114,12 @@ class Axes:
                 self.same(node.source, node.result, dict(enumerate(node.axes)))
             case hir.Dot() | hir.Part():
                 self.keep(*hir.operands(node), *hir.makes(node))
+
+    def affordable(self, spot: Spot, room: int) -> bool:
+        """May an axis be padded as far as shared memory goes?"""
+        value, size = self.values[spot[0]], self.values[spot[0]].shape[spot[1]]
+        bytes_ = self.slots.get(value.id, 0) * prod(value.shape) // size * room * value.dtype.size
+        return bytes_ <= CHEAP or room <= size + size // 8
 
     def window(self, window: hir.Window, value: hir.Value) -> None:
         """Only a tile that runs over the whole of an axis ends where the tensor does."""
