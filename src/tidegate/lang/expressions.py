@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import numbers
 from typing import Any
 
 from tidegate.errors import (
@@ -109,7 +110,7 @@ class Expressions(Axes, Derived):
         value, span = self.parse(node), self.span(node)
         if isinstance(value, TileIndex) and value.integer:
             value = Integer(Sym(value.name))
-        if isinstance(value, (*WEAK, int, float)):
+        if isinstance(value, (*WEAK, numbers.Real)):
             return self.full(window.shape, value, tensor.dtype, span, f"the value written to {tensor.name}", "")
         return self.as_tile(value, node, f"what is written to {tensor.name}", "a tile or a number")
 
