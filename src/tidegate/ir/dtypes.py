@@ -103,11 +103,29 @@ NUMPY_NAMES: dict[str, str] = {
 """The names that NumPy, ml_dtypes, torch and CuPy give to the types."""
 
 
+OTHER_NAMES: dict[str, str] = {
+    "float": "f32",
+    "fp32": "f32",
+    "half": "f16",
+    "fp16": "f16",
+    "int": "i32",
+    "int8_t": "i8",
+    "int32_t": "i32",
+    "e4m3": "f8e4m3",
+    "fp8e4m3": "f8e4m3",
+    "e5m2": "f8e5m2",
+    "fp8e5m2": "f8e5m2",
+    "i1": "bool",
+    "mask": "bool",
+}
+"""Names that authors try."""
+
+
 def dtype_advice(given: Any) -> str:
     """What to write instead of ``given``, which is no dtype: the name of the NumPy type or of the Python type, or all
     names."""
     name = getattr(given, "__name__", None) or getattr(given, "name", None) or str(given).rpartition(".")[2]
-    found = {**NUMPY_NAMES, "float": "f32", "int": "i32", "half": "f16"}.get(str(name).lower())
+    found = {**NUMPY_NAMES, **OTHER_NAMES}.get(str(name).lower())
     return f'write "{found}"' if found else f"use one of {', '.join(DTYPES)}"
 
 

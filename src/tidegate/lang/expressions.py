@@ -428,7 +428,9 @@ class Expressions(Axes, Derived):
         by = self.constant(node, None)
         if by is not None and not isinstance(by, hir.Instruction):
             shown, advice = repr(by), "use one of tidegate.cuda, e.g. cuda.mma()"
-            if callable(by):
+            if by in ("cp_async", "ld", "mma", "tma", "wgmma"):
+                advice = f"write by=cuda.{by}(), with: from tidegate import cuda"
+            elif callable(by):
                 shown, advice = getattr(by, "__name__", shown), "call it, e.g. cuda.cp_async()"
             raise BadCall(self.span(node) if node else span, what=f"by={shown} is no instruction", advice=advice)
         return by

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 from dataclasses import replace
+from types import EllipsisType
 from typing import Any
 
 from tidegate.errors import (
@@ -26,7 +27,7 @@ from tidegate.ir.layout import Coord
 from tidegate.lang import surface
 from tidegate.lang.advice import EXPRESSIONS, GENERAL_ADVICE, STATEMENTS, on_condition
 from tidegate.lang.dead import without_dead_ops
-from tidegate.lang.elementwise import OPERATORS
+from tidegate.lang.elementwise import OPERATORS, describe
 from tidegate.lang.expressions import Expressions
 from tidegate.lang.outputs import check_outputs
 from tidegate.lang.scope import Gone, Integer, Number, Scope, TileIndex
@@ -103,9 +104,10 @@ def _dimensions(signature: Signature) -> tuple[str, ...]:
             if not isinstance(size, str):
                 continue
             if not is_name(size) or size in signature.order:
+                why = "is the name of a parameter" if size in signature.order else "cannot be the name of a dimension"
                 raise BadSignature(
                     span,
-                    what=f"size {size!r} of {tensor} is not usable as a dimension's name",
+                    what=f"size {size!r} of {tensor} {why}",
                     advice="use an ASCII identifier that is no parameter of the kernel, no Python keyword and none of "
                     + ", ".join(sorted(RESERVED)),
                 )
@@ -204,7 +206,7 @@ class _Parser:
                 self.block(node.body if chosen else node.orelse)
             case ast.If() if self.expressions.is_condition(node.test):
                 self.branch(node)
-            case ast.Pass() | ast.Expr(value=ast.Constant(value=str())):
+            case ast.Pass() | ast.Expr(value=ast.Constant(value=str() | EllipsisType())):
                 pass
             case ast.AugAssign(target=ast.Subscript() as target):
                 self.update(node, target)
@@ -387,6 +389,9 @@ class _Parser:
             if isinstance(node.iter, ast.Call) and ast.unparse(node.iter.func) == "range":
                 advice = f"write tg.{ast.unparse(node.iter)}, whose index is an integer of the kernel"
             what = f"a loop over {ast.unparse(node.iter)!r}, which is no tg.grid, tg.tiles or tg.range"
+            hidden = [n.id for n in ast.walk(node.iter) if isinstance(n, ast.Name) and self.scope.dynamic(n.id)]
+            if hidden and isinstance(node.iter, ast.Call):
+                what += f": {hidden[0]} is {describe(self.scope.bindings[hidden[0]])} here"
             raise BadLoop(span, what=what, advice=advice)
 
     def grid(self, node: ast.For, call: ast.Call) -> None:
@@ -407,6 +412,9 @@ class _Parser:
             )
         axes = []
         for name, item in zip(names, call.args, strict=True):
+            if isinstance(item, ast.Starred):
+                what = "tg.grid with unpacked arguments"
+                raise BadCall(self.source.span(item), what=what, advice="write each axis out")
             if not isinstance(item, ast.Call) or self.expressions.function(item) not in (surface.tiles, surface.range):
                 raise BadLoop(
                     self.source.span(item),
