@@ -75,6 +75,28 @@ def numbers(w: Writer) -> None:
         w.store(Frame(shape, (m, columns), ("m", ":"), (False, True), False), total)
 
 
+@feature("elements", hasattr(tg, "size"))
+def elements(w: Writer) -> None:
+    """Elements that are read and written one by one, and slices that each CTA writes, by the index of a range."""
+    width, heads = w.choose.pick((8, 16, 32, 24)), w.choose.many(1, 3)
+    b = w.size(1, 3, fixed=False)
+    kind, held, written = (w.choose.pick(FLOATS) for _ in range(3))
+    x, table = w.tensor((b, heads * width), kind), w.tensor((b, heads), held)
+    y, one = w.parameter("Out", (b, heads * width), "f32"), w.parameter("Out", (b, heads), written)
+    looped = w.choose.chance(40)
+    head = (
+        f'for b in tg.grid(tg.range("{b}")):' if looped else f'for b, h in tg.grid(tg.range("{b}"), tg.range({heads})):'
+    )
+    with w.block(head), w.block(f"for h in tg.range({heads}):" if looped else "if True:"):
+        part = f"b, h * {width} : h * {width} + {width}"
+        w.line(f"s = tg.load({table}[b, h])")
+        w.line(f"t = tg.load({x}[{part}])")
+        w.line(f'{y}[{part}] = ({w.choose.pick(("t * s", "t - s", "tg.where(s > 0, t, s)"))}).astype("f32")')
+        total = f't.sum(axis=0).astype("{written}")'
+        text = w.choose.pick(("s", "s * 2.0 + h", total, "0.5", f'h / (tg.size("{b}") + 1)'))
+        w.line(f"{one}[b, h] = {text}")
+
+
 @feature("loaded_integers", "counts" in PARTS)
 def loaded_integers(w: Writer) -> None:
     """Trip counts and positions that stand in tensors: none, negative, beyond the tensor, one per CTA or per trip."""
