@@ -1,8 +1,4 @@
-"""The CUDA header: wrappers of PTX instructions, of which a kernel's text holds those that it uses.
-
-Wrappers that access global memory have twins that stream: their lines are the first that caches drop (PTX ISA, "Cache
-Operators", .cs).
-"""
+"""The CUDA header: wrappers of PTX instructions, of which a kernel's text holds those that it uses."""
 
 from __future__ import annotations
 
@@ -13,7 +9,6 @@ from pathlib import Path
 
 _DEFINES = re.compile(r"^__device__ .*?(\w+)\(", re.MULTILINE)
 _TYPES = re.compile(r"^using (\w+) =", re.MULTILINE)
-_GLOBAL = re.compile(r"\b(ld|st)_global_")
 
 
 @dataclass(frozen=True)
@@ -33,14 +28,7 @@ def parts() -> tuple[Part, ...]:
         names = frozenset([*_DEFINES.findall(paragraph), *_TYPES.findall(paragraph)])
         if names:
             found.append(Part(names, paragraph.strip("\n")))
-            if any(map(_GLOBAL.match, names)):
-                found.append(_streaming(found[-1]))
     return tuple(found)
-
-
-def _streaming(part: Part) -> Part:
-    text = _GLOBAL.sub(r"\1_stream_", re.sub(r"\b(ld|st)\.global\.", r"\1.global.cs.", part.text))
-    return Part(frozenset(_GLOBAL.sub(r"\1_stream_", name) for name in part.names), text)
 
 
 @cache

@@ -106,15 +106,15 @@ def emit_ld_scalar(cx: Context, s: tir.LdScalar) -> list[str]:
 
 def emit_ld_global(cx: Context, s: tir.LdGlobal) -> list[str]:
     layout, dtype, part, far = _global_side(cx, s.src, s.dst, s.bytes)
-    how = "ld_stream" if s.once else "ld_global"
+    suffix = _suffix(dtype, s.bytes)
 
     def load(forms: Forms) -> list[str]:
-        lines = _load(cx, s.dst, dtype, part, forms, f"{how}_{_suffix(dtype, s.bytes)}", far.pointer(forms))
+        lines = _load(cx, s.dst, dtype, part, forms, f"ld_global_{suffix}", far.pointer(forms))
         if not far.bounded:
             return lines
         if far.whole:
             return _either(far.inside(forms), lines, _zero(cx, s.dst, dtype, part, forms))
-        call, single, element = f"{how}_{_suffix(dtype, dtype.size)}", _single(part), []
+        call, single, element = f"ld_global_{_suffix(dtype, dtype.size)}", _single(part), []
         for i in range(part.registers.shape[-1]):
             one = {**forms, "r0": forms[f"r{i}"]}
             load_one = _load(cx, s.dst, dtype, single, one, call, far.pointer(forms, i))
@@ -126,13 +126,12 @@ def emit_ld_global(cx: Context, s: tir.LdGlobal) -> list[str]:
 
 def emit_st_global(cx: Context, s: tir.StGlobal) -> list[str]:
     layout, dtype, part, far = _global_side(cx, s.dst, s.src, s.bytes)
-    how = "st_stream" if s.once else "st_global"
 
     def store(forms: Forms) -> list[str]:
-        lines = _store(cx, s.src, dtype, part, forms, f"{how}_{_suffix(dtype, s.bytes)}", far.pointer(forms))
+        lines = _store(cx, s.src, dtype, part, forms, f"st_global_{_suffix(dtype, s.bytes)}", far.pointer(forms))
         if far.whole:
             return guarded(far.inside(forms), lines)
-        call, single, element = f"{how}_{_suffix(dtype, dtype.size)}", _single(part), []
+        call, single, element = f"st_global_{_suffix(dtype, dtype.size)}", _single(part), []
         for i in range(part.registers.shape[-1]):
             one = {**forms, "r0": forms[f"r{i}"]}
             store_one = _store(cx, s.src, dtype, single, one, call, far.pointer(forms, i))

@@ -108,20 +108,12 @@ class CpAsync(
 
 
 @dataclass(frozen=True)
-class LdGlobal(
-    Instruction,
-    syntax="ld_global {dst} <- {src} bytes {bytes}( once{once:flag})?",
-    reads=("src",),
-    writes=("dst",),
-    **_GEN,
-):
-    """Global to registers, ``bytes`` per access; out of bounds reads zero. ``once``: the launch touches these bytes
-    nowhere else, so caches may drop them first; it changes no result."""
+class LdGlobal(Instruction, syntax="ld_global {dst} <- {src} bytes {bytes}", reads=("src",), writes=("dst",), **_GEN):
+    """Global to registers, ``bytes`` per access; out of bounds reads zero."""
 
     dst: Name
     src: Window
     bytes: int
-    once: bool = False
 
 
 @dataclass(frozen=True)
@@ -134,19 +126,12 @@ class LdScalar(Instruction, syntax="ld_scalar {scalar} <- {src}", reads=("src",)
 
 
 @dataclass(frozen=True)
-class StGlobal(
-    Instruction,
-    syntax="st_global {dst} <- {src} bytes {bytes}( once{once:flag})?",
-    reads=("src",),
-    writes=("dst",),
-    **_GEN,
-):
-    """Registers to global, ``bytes`` per access; out of bounds is not written. ``once``: as of ``ld_global``."""
+class StGlobal(Instruction, syntax="st_global {dst} <- {src} bytes {bytes}", reads=("src",), writes=("dst",), **_GEN):
+    """Registers to global, ``bytes`` per access; out of bounds is not written."""
 
     dst: Window
     src: Name
     bytes: int
-    once: bool = False
 
 
 @dataclass(frozen=True)

@@ -140,11 +140,6 @@ class Gathering:
     registers: dict[int, str]
     shared_registers: dict[int, int]
     converted: dict[tuple[int, Layout], str]
-    once: frozenset[hir.Load | hir.Store]
-
-    def once_by(self, node: hir.Load | hir.Store, layout: Layout) -> bool:
-        """Does a step that moves a tile in a layout touch every byte once?"""
-        return node in self.once and not layout.replicated
 
     def operand(self, value: hir.Value, layout: Layout, span: Span) -> tir.Name:
         """A register that holds a value in a layout."""
@@ -234,8 +229,7 @@ class Gathering:
                 layout = self.build.register_layout(out)
                 bytes_ = min(contiguous_run(layout, layout.rank - 1) * node.result.dtype.size, WIDEST)
                 window = self.tensors.window(node.window, rows)
-                bytes_ = min(bytes_, self.tensors.reach(node.window))
-                load = tir.LdGlobal(out, window, bytes_, self.once_by(node, layout))
+                load = tir.LdGlobal(out, window, min(bytes_, self.tensors.reach(node.window)))
                 self.build.step(f"ldg_{out}", load, node.span, fills)
             case hir.Fill():
                 self.build.step(f"fill_{out}", tir.Fill(out, node.number), node.span, fills)

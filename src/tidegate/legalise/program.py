@@ -31,7 +31,6 @@ from tidegate.legalise.layouts import (
     mma_operand_b,
 )
 from tidegate.legalise.padding import padded
-from tidegate.legalise.reuse import touched_once
 from tidegate.legalise.schedule import check_dot, check_sizes, mechanism
 from tidegate.legalise.tensors import WIDEST, Tensors
 from tidegate.target.target import Target
@@ -97,7 +96,6 @@ class _Legaliser(Gathering):
             if isinstance(node, hir.Dot):
                 self.products[node.result.id] = check_dot(node, self.target)
         self.indices = Indices(program)
-        self.once = touched_once(program)
         self.mechanisms = {n.result.id: self.mechanism(n) for n in hir.walk(program.body) if isinstance(n, hir.Load)}
         in_shared = {value for value, how in self.mechanisms.items() if how != "registers"}
         self.views = staged_views(program.body, in_shared)
@@ -353,8 +351,7 @@ class _Legaliser(Gathering):
             self.build.step(f"copy_{ring}", tir.CpAsync(slot, window, name, bytes_), node.span, ring)
             return
         register = self.build.register(f"{ring}_in", node.result.dtype, layout, f"copy_{ring}")
-        load = tir.LdGlobal(register, window, bytes_, self.once_by(node, layout))
-        self.build.step(f"ldg_{ring}", load, node.span, ring)
+        self.build.step(f"ldg_{ring}", tir.LdGlobal(register, window, bytes_), node.span, ring)
         self.build.step(f"sts_{ring}", tir.StShared(slot, register, bytes_), node.span, ring)
 
     def copy(self, node: hir.Load) -> tuple[Layout, int]:
@@ -402,7 +399,7 @@ class _Legaliser(Gathering):
         self.stored.setdefault(node.window.tensor, (layout, window.fixed, node.span))
         source = self.owned(self.operand(value, layout, node.span), value, node.span)
         run = contiguous_run(layout, len(value.shape) - 1)
-        step = tir.StGlobal(window, source, min(run * size, align, WIDEST), self.once_by(node, layout))
+        step = tir.StGlobal(window, source, min(run * size, align, WIDEST))
         self.build.step(f"stg_{node.window.tensor}", step, node.span)
 
     def atomic_add(self, node: hir.AtomicAdd) -> None:
