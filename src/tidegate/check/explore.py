@@ -173,11 +173,11 @@ class Explorer:
                 if not c:
                     continue
                 rest = test.value.plus(control.single(Index(loop.index)), -c)
-                least, exact = -(-distance // abs(c)), int(test.op != ">=")
+                least, one, falls = -(-distance // abs(c)), test.op != ">=", c < 0
                 if rest.terms:  # compared with the end, or with something else
-                    tail = max(tail, least + exact - (1 - exact))
+                    tail = max(tail, least + one - (falls and not one))
                 if not rest.terms or rest.plus(end, c).terms:
-                    head = max(head, least + exact)
+                    head = max(head, least + (falls or one))
             # What was found out ahead of the first trips is asked while they are told apart.
             found[loop.index] = (min(max(head, tail, 1), MAX_DISTANCE), min(max(tail, 0), MAX_DISTANCE))
         return found

@@ -15,7 +15,7 @@ from math import inf
 
 from tidegate.analyze.depend import Dependence, Kind, joint
 from tidegate.ir import legal, tir
-from tidegate.ir.expr import Bin, Expr, Int, evaluate, parts, substitute, symbols
+from tidegate.ir.expr import Bin, Expr, Int, evaluate, negated, parts, substitute, symbols
 from tidegate.plan.plan import Sync, SyncKind
 from tidegate.plan.timeline import END, Group, Guard, Issue, Node, Repeat, Turn, When, walk
 
@@ -30,6 +30,9 @@ MOST_TRIPS = 64
 
 MOST_STATES = 16
 """Trips of an unknown number that are walked one by one before their states are joined."""
+
+FEW = 8
+"""Conditions on the indices of a grid are looked at for so many values of each."""
 
 MOST_SPLITS = 3
 """Sizes that are taken to be 0 or not, each in its own walk; of further ones nothing is known."""
@@ -88,6 +91,16 @@ class Facts:
             return True
         return bool(names) and evaluate(trips, {n: 0 if n in self.indices else 2**20 for n in names}) < 1
 
+    def everywhere(self, condition: Expr) -> bool | None:
+        """The truth of a condition on the position in a small grid, if it is the same in all of it."""
+        few = {a.name: a.extent.value for a in self.program.grid if isinstance(a.extent, Int) and a.extent.value <= FEW}
+        names = sorted(set(symbols(condition)))
+        if not few.keys() >= set(names):
+            return None
+        points = product(*(range(few[tir.Name(n)]) for n in names))
+        found = {bool(evaluate(condition, dict(zip(names, point, strict=True)))) for point in points}
+        return found.pop() if len(found) == 1 else None
+
     def depth(self, ring: str) -> int:
         group = self.group(ring)
         return group.depth if group else 1
@@ -122,7 +135,7 @@ def _cases(program: legal.LegalProgram, facts: Facts) -> tuple[Mapping[str, bool
 class Walk:
     """One pass over a timeline. ``zero``: the case of sizes; ``fixed``: syncs that stand; ``insert``: note what is
     missing in ``wanted``; ``demands``: place -> reads of current items that must be ready there; ``assumed``: whether
-    loops of an open number of trips, with what is issued ahead for them, run."""
+    loops of an open number of trips, with what is issued ahead for them, run, and whether conditions hold."""
 
     facts: Facts
     zero: Mapping[str, bool]
@@ -132,7 +145,7 @@ class Walk:
     wanted: dict[str, Wanted] = field(default_factory=dict)
     unmet: dict[tuple[str, str], Unmet] = field(default_factory=dict)
     indices: dict[str, int] = field(default_factory=dict)
-    assumed: dict[str, bool] = field(default_factory=dict)
+    assumed: dict[str | Expr, bool] = field(default_factory=dict)
     quiet: bool = False
 
     def __post_init__(self) -> None:
@@ -160,11 +173,14 @@ class Walk:
     def block(self, nodes: Sequence[Node], state: State) -> State:
         at = 0
         while at < len(nodes):
-            if loop := self.opens(nodes[at]):
+            node = nodes[at]
+            if loop := self.opens(node):
                 end = next(n for n in range(at, len(nodes)) if nodes[n].place == loop) + 1
                 state, at = self.either(loop, nodes[at:end], state), end
                 continue
-            node = nodes[at]
+            if (end := self.alternatives(nodes, at)) and isinstance(node, When):
+                state, at = self.either(node.condition, nodes[at:end], state), end
+                continue
             for sync in self.fixed.get(node.place, ()):
                 state = apply(state, sync)
             state = self.settle(node.place, state, [*self.demanded(node, state), *self.needs(node, state)])
@@ -176,13 +192,23 @@ class Walk:
         loop = node.loop if isinstance(node, Guard) else node.loop.id if isinstance(node, Repeat) else ""
         return loop if loop and loop not in self.assumed and self.facts.open(self.known(self.trips_of[loop])) else ""
 
-    def either(self, loop: str, nodes: Sequence[Node], entering: State) -> State:
-        """The state behind a loop that runs or not."""
+    def alternatives(self, nodes: Sequence[Node], at: int) -> int:
+        """The end of what a condition decides, where a later node of the block asks for it too, or for its opposite; 0
+        where none does."""
+        node = nodes[at]
+        if not isinstance(node, When) or self.truth(node) is not None:
+            return 0
+        both = (node.condition, negated(node.condition))
+        asking = [n for n in range(at + 1, len(nodes)) if getattr(nodes[n], "condition", None) in both]
+        return asking[-1] + 1 if asking else 0
+
+    def either(self, what: str | Expr, nodes: Sequence[Node], entering: State) -> State:
+        """The state behind a loop that runs or not, or behind a condition that holds or not."""
         before, found = self.turned, []
         for runs in (False, True):
-            self.turned, self.assumed[loop] = before, runs
+            self.turned, self.assumed[what] = before, runs
             found.append((self.block(nodes, entering), self.turned))
-        del self.assumed[loop]
+        del self.assumed[what]
         (skipped, one), (run, other) = found
         self.turned = agreed(one, other)
         return join(skipped, run)
@@ -299,6 +325,9 @@ class Walk:
         runs = self.assumed.get(guard.loop) if isinstance(guard, Guard) else None
         if runs is False:
             return False
+        for condition, holds in ((guard.condition, True), (negated(guard.condition), False)):
+            if condition in self.assumed:
+                return self.assumed[condition] == holds
         values = {**self.indices, **{name: 0 for name, zero in self.zero.items() if zero}}
         known = substitute(guard.condition, {name: Int(at) for name, at in values.items()})
         if not set(symbols(known)):
@@ -306,7 +335,7 @@ class Walk:
         match known:
             case Bin("<", Int(at), trips) if at < (1 if runs else self.least(trips)):
                 return True
-        return None
+        return self.facts.everywhere(known)
 
     def left(self, node: Repeat, state: State) -> State:
         """The state behind a loop: fills run ahead only for trips that come, so none waits for its reader any more."""
