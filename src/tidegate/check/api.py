@@ -217,7 +217,7 @@ def _control(stmt: tir.Stmt) -> tuple[ex.Expr, ...]:
 
 def _corners(kernel: tir.Kernel, values: Mapping[str, int], abstract: Explorer) -> Iterator[dict[str, int]]:
     """First and last CTA along the axes that conditions look at, 0 along the others."""
-    used = {axis.name for axis in abstract.used_grid}
+    used = {axis.name for axis in abstract.survey.used_grid}
     extents = [(axis.name, ex.evaluate(axis.extent, values)) for axis in kernel.grid]
     corners: list[dict[str, int]] = [{}]
     for name, extent in extents:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import count as count_from
 from itertools import product
-from math import inf, lcm, prod
+from math import inf, prod
 from typing import Protocol
 
 from tidegate.check import control
@@ -35,6 +35,7 @@ from tidegate.check.knowledge import NOTHING, Knowledge, Numbers, Outcome
 from tidegate.check.machine import Machine
 from tidegate.check.sites import Group
 from tidegate.check.state import At, Fault, Log, State
+from tidegate.check.survey import MAX_DISTANCE, alone, survey
 from tidegate.ir import tir
 from tidegate.ir.dtypes import I32
 from tidegate.ir.expr import Expr, Int
@@ -50,10 +51,6 @@ SLOW_CASES = 16
 
 MAX_CASES = 1024
 """Combinations of small and large values of the sizes."""
-
-MAX_DISTANCE = 64
-"""Largest constant that conditions may compare an unknown trip count with."""
-
 
 Known = Mapping[Atom, Interval]
 
@@ -119,103 +116,38 @@ class Explorer:
         self.given = given
         self._conditions: dict[Expr, Formula] = {}
         self._later: dict[tuple[Part, ...], tuple[frozenset[Atom | Index], ...]] = {}
-        self._survey()
-        limit = 2 * max([1, *self.distance.values()]) + 2 * max([1, *self.compared])
+        self.survey = survey(self.kernel, self.reader, self.given is not None)
+        self.period = self.survey.period
+        limit = 2 * max([1, *self.survey.distance.values()]) + 2 * max([1, *self.survey.compared])
         self.unknown = Numbers(self.kernel, self.reader, machine.forms, limit, given.element if given else None)
 
     # ------------------------------------------------------------------------------------------ cases
 
-    def _survey(self) -> None:
-        """What conditions and bounds compare: atoms, the largest distance from a loop's ends, the moduli."""
-        ends: dict[str, Linear] = {axis.name: self.reader.linear(axis.extent) for axis in self.kernel.grid}
-        forms: list[Linear] = []
-        self.distance: dict[Term, int] = {}  # per index and atom: the largest distance that something looks at
-        tests: list[tuple[control.Test, int]] = []
-        for stmt in tir.walk(self.kernel.body):
-            if isinstance(stmt, tir.For):
-                start, end = self.reader.linear(stmt.start), self.reader.linear(stmt.stop)
-                ends[stmt.index] = end
-                forms += [start, end]
-                offset = max(abs(start.const), *(control.constants(end) if end.terms else (0,)))
-                self._look([(Index(stmt.index), abs(start.const))])
-                self._look([*control.reach(start, offset), *control.reach(end, offset)])
-            elif isinstance(stmt, tir.If):
-                for test in tests_of(self._formula(stmt.condition)):
-                    forms.append(test.value)
-                    if test.value.terms:
-                        distance = min(_distances(test.value, ends))
-                        self._look(control.reach(test.value, distance))
-                        tests.append((test, distance))
-            elif isinstance(stmt, tir.LdScalar) and self.given is not None:
-                forms += [self.reader.linear(e) for e in stmt.src.origin]
-        self.near = self._closest(ends, tests) if self.kernel.scalars else {}
-        # An atom that ends a loop is looked at as closely as the loop's index.
-        for name, end in ends.items():
-            self._look(control.reach(end, self.distance.get(Index(name), 0)))
-        self.ends = ends
-        self.compared = [n for form in forms for n in control.constants(form)]  # what forms are compared with
-        found = [a for form in forms for a in control.atoms(form)]
-        self.used_grid = [g for g in self.kernel.grid if Index(g.name) in found]
-        self.atoms = list(dict.fromkeys(a for a in found if isinstance(a, Atom)))
-        extents = [self.reader.linear(axis.extent) for axis in self.kernel.grid]
-        self.running = {t for e in extents if e.const <= 0 for t in _alone(e)}
-        self.period = lcm(*(m for form in forms for m in control.moduli(form)), 1)
-
-    def _closest(self, ends: Mapping[str, Linear], tests: list[tuple[control.Test, int]]) -> dict[str, tuple[int, int]]:
-        """The fewest first and last values of each loop's index that have to be told apart: runs that split at what
-        inputs hold are many, and what a test leaves undecided they explore both ways."""
-        found: dict[str, tuple[int, int]] = {}
-        for loop in (s for s in tir.walk(self.kernel.body) if isinstance(s, tir.For)):
-            start, end = self.reader.linear(loop.start), ends[loop.index]
-            head = tail = max(abs(start.const), *(control.constants(end) if end.terms else (0,)))
-            for test, distance in tests:
-                c = test.value.coefficient(Index(loop.index))
-                if not c:
-                    continue
-                rest = test.value.plus(control.single(Index(loop.index)), -c)
-                least, one, falls = -(-distance // abs(c)), test.op != ">=", c < 0
-                if rest.terms:  # compared with the end, or with something else
-                    tail = max(tail, least + one - (falls and not one))
-                if not rest.terms or rest.plus(end, c).terms:
-                    head = max(head, least + (falls or one))
-            # What was found out ahead of the first trips is asked while they are told apart.
-            found[loop.index] = (min(max(head, tail, 1), MAX_DISTANCE), min(max(tail, 0), MAX_DISTANCE))
-        return found
-
     @property
     def concrete(self) -> bool:
         """Whether every run of the kernel is like the one that is replayed."""
-        unknown = self.atoms or self.used_grid or self.open or self.kernel.scalars or self.unknown.split
+        unknown = self.survey.atoms or self.survey.used_grid or self.open or self.kernel.scalars or self.unknown.split
         return not unknown
-
-    def _look(self, terms: Iterable[tuple[Term, int]]) -> None:
-        for term, distance in terms:
-            self.distance[term] = max(self.distance.get(term, 0), distance)
-
-    def _edges(self, name: str) -> tuple[int, int]:
-        """How many first and last values of an index are told apart."""
-        distance = self.distance.get(Index(name), 0)
-        return self.near.get(name, (distance + 1, distance + 1))
 
     def cases(self) -> list[Case]:
         """All combinations that a check has to replay; raises :class:`Exhausted` when there are too many."""
-        self._near(self.atoms)
-        places = [list(self._places(axis)) for axis in self.used_grid]
+        self._near(self.survey.atoms)
+        places = [list(self._places(axis)) for axis in self.survey.used_grid]
         # Exact small values let conditions before a loop agree with its trip count. Without them loops still try every
         # small count, for each state: coarser, but no less sound.
         for times, more in ((2, 2) if self.kernel.scalars else (3, 2), (1, 1)):
             values = []
-            for atom in self.atoms:
-                small = times * self.distance.get(atom, 0) + more
+            for atom in self.survey.atoms:
+                small = times * self.survey.distance.get(atom, 0) + more
                 values.append([*map(exactly, range(small)), Interval(small, inf)])
             count = prod(len(v) for v in values) * prod(len(p) for p in places)
             if count <= MAX_CASES:
                 break
         else:
             raise Exhausted(f"{count} combinations of unknown sizes, more than {MAX_CASES}")
-        names = [axis.name for axis in self.used_grid]
+        names = [axis.name for axis in self.survey.used_grid]
         all_cases = [
-            Case(dict(zip(self.atoms, some, strict=True)), dict(zip(names, where, strict=True)))
+            Case(dict(zip(self.survey.atoms, some, strict=True)), dict(zip(names, where, strict=True)))
             for some in product(*values)
             for where in product(*places)
         ]
@@ -223,7 +155,7 @@ class Explorer:
 
     def _near(self, terms: Iterable[Term]) -> None:
         """Conditions look at what is near the ends of loops."""
-        farthest = max((self.distance.get(t, 0) for t in terms), default=0)
+        farthest = max((self.survey.distance.get(t, 0) for t in terms), default=0)
         if farthest > MAX_DISTANCE:
             far = f"{farthest} iterations from both ends of a loop, or compares a size with as much"
             raise Exhausted(f"a condition looks {far}; more than {MAX_DISTANCE} are not replayed")
@@ -249,20 +181,16 @@ class Explorer:
             left = Interval(1, inf) if end.terms else exactly(end.const - at)
             yield Place(exactly(at), left, at % self.period, end)
             return
-        low, far = self._edges(axis.name)
+        low, far = self.survey.edges(axis.name)
         values = [*map(exactly, range(low)), Interval(low, inf)]
-        lefts = [*map(exactly, range(1, far)), Interval(far, inf)] if self._from_the_end(axis) else [Interval(1, inf)]
+        lefts = (
+            [*map(exactly, range(1, far)), Interval(far, inf)] if self.survey.from_the_end(axis) else [Interval(1, inf)]
+        )
         for value, left in product(values, lefts):
             size = Interval(value.low + left.low, value.high + left.high)
             if end.terms or size.low <= end.const <= size.high:
                 residues = range(self.period) if value.exact is None else [value.exact % self.period]
                 yield from (Place(value, left, residue, end) for residue in residues)
-
-    def _from_the_end(self, axis: tir.GridAxis) -> bool:
-        """Whether a condition may depend on how far the index is from its extent."""
-        forms = [t.value for formula in self._conditions.values() for t in tests_of(formula)]
-        mine = [form for form in forms if form.coefficient(Index(axis.name))]
-        return not self.reader.linear(axis.extent).terms or any(len(form.terms) > 1 for form in mine)
 
     def every_case(self) -> Iterator[Fault]:
         """Replays all sizes and CTAs, in as few cases as will do: one that shows a fault, or takes long, is split in
@@ -296,12 +224,12 @@ class Explorer:
 
     def _start(self) -> list[Case]:
         """Every size is anything at all, every grid index near its ends or between them."""
-        self._near(t for t in self.distance if isinstance(t, Index) and t.name in self.ends)
-        atoms = {a: Interval(self.reader.step(a) if a in self.running else 0, inf) for a in self.atoms}
-        names = [axis.name for axis in self.used_grid]
+        self._near(t for t in self.survey.distance if isinstance(t, Index) and t.name in self.survey.ends)
+        atoms = {a: Interval(self.reader.step(a) if a in self.survey.running else 0, inf) for a in self.survey.atoms}
+        names = [axis.name for axis in self.survey.used_grid]
         found = [
             Case(atoms, dict(zip(names, where, strict=True)))
-            for where in product(*(self._places(axis) for axis in self.used_grid))
+            for where in product(*(self._places(axis) for axis in self.survey.used_grid))
         ]
         return [case for case in found if self._possible(case)]
 
@@ -317,11 +245,13 @@ class Explorer:
 
     def _consistent(self, known: Known) -> bool:
         """Sizes may have these values in a run that has a CTA."""
-        return control.consistent({**dict.fromkeys(self.running, Interval(1, inf)), **known}, self.reader.multiples)
+        return control.consistent(
+            {**dict.fromkeys(self.survey.running, Interval(1, inf)), **known}, self.reader.multiples
+        )
 
     def _enough(self, atom: Atom) -> int:
         """From this value on a size need not be told from larger ones."""
-        return max(3 * min(self.distance.get(atom, 0), MAX_DISTANCE) + 2, self.reader.step(atom))
+        return max(3 * min(self.survey.distance.get(atom, 0), MAX_DISTANCE) + 2, self.reader.step(atom))
 
     def run(self, case: Case) -> int:
         """Replays one case; raises Fault, Undecided or Exhausted. Returns the number of final states."""
@@ -474,7 +404,7 @@ class Explorer:
     def _through(
         self, loop: tir.For, nodes: list[Node], env: Env, start: Linear, end: Linear, trips: Interval
     ) -> list[Node]:
-        edge = sum(self._edges(loop.index))
+        edge = sum(self.survey.edges(loop.index))
         if trips.exact is not None and (self.exact or trips.exact <= 2 * edge):
             return self._trips(loop, nodes, env, start, end, trips.exact)
         if trips.exact is not None:
@@ -503,7 +433,7 @@ class Explorer:
 
     def _occurs(self, form: Linear, value: int, env: Env) -> bool:
         """Whether some size gives a form this value, if it is a single size or number of tiles."""
-        known = {atom: exactly(value) for atom in _alone(form)}
+        known = {atom: exactly(value) for atom in alone(form)}
         return value <= 0 or control.consistent({**env.atoms, **known}, self.reader.multiples)
 
     def _body(self, loop: tir.For, nodes: list[Node], env: Env, place: Place) -> list[Node]:
@@ -532,7 +462,7 @@ class Explorer:
     ) -> list[Node]:
         """A known number of iterations: middle ones run until the set of states recurs, then whole cycles are left
         out."""
-        head, tail = self._edges(loop.index)
+        head, tail = self.survey.edges(loop.index)
         middle = Interval(head, count - tail - 1)
         seen: dict[tuple[frozenset[Key], int], int] = {}
         i, skipped = 0, False
@@ -563,7 +493,7 @@ class Explorer:
 
     def _any(self, loop: tir.For, nodes: list[Node], env: Env, start: Linear, end: Linear) -> list[Node]:
         """Every number of iterations from head + tail on."""
-        head, tail = self._edges(loop.index)
+        head, tail = self.survey.edges(loop.index)
         far = Interval(tail + 1, inf)
         for i in range(head):
             nodes = self._body(loop, nodes, env, self._place(start, end, exactly(i), far))
@@ -591,22 +521,6 @@ class Explorer:
                 nodes = self._body(loop, nodes, env, place)
             out += nodes
         return out
-
-
-def _alone(form: Linear) -> list[Atom]:
-    """The atom that a form consists of, if it is one."""
-    if form.const == 0 and len(form.terms) == 1 and form.terms[0][1] == 1 and isinstance(form.terms[0][0], Atom):
-        return [form.terms[0][0]]
-    return []
-
-
-def _distances(form: Linear, ends: Mapping[str, Linear]) -> Iterable[int]:
-    """Constants that a condition compares with: of an index itself, or of its distance to the loop's end."""
-    yield max(control.constants(form))
-    for term, c in form.terms:
-        if isinstance(term, Index) and term.name in ends:
-            rest = form.plus(control.single(term), -c).plus(ends[term.name], c)
-            yield max(control.constants(rest))
 
 
 def explorer(
