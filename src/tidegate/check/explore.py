@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from itertools import count as count_from
 from itertools import product
 from math import inf, prod
-from typing import Protocol
 
 from tidegate.check import control
 from tidegate.check.automaton import Key, Node, Part, Straight, distinct
@@ -31,7 +30,8 @@ from tidegate.check.control import (
     exactly,
     tests_of,
 )
-from tidegate.check.knowledge import NOTHING, Knowledge, Numbers, Outcome
+from tidegate.check.given import Given
+from tidegate.check.knowledge import NOTHING, Knowledge, Numbers, Outcome, Spot
 from tidegate.check.machine import Machine
 from tidegate.check.sites import Group
 from tidegate.check.state import At, Fault, Log, State
@@ -69,16 +69,6 @@ class Case:
 
     atoms: Known
     grid: Mapping[str, Place]
-
-
-class Given(Protocol):
-    """The numbers of a concrete run."""
-
-    def element(self, tensor: str, place: tuple[int, ...]) -> int:
-        """An element of an input."""
-
-    def argument(self, name: str) -> int:
-        """A scalar argument."""
 
 
 Observer = Callable[[State, Knowledge, tir.Stmt, Env, Group], None]
@@ -258,7 +248,11 @@ class Explorer:
         env = Env(case.atoms, case.grid, self.period)
         final = self._block(self.kernel.body, [self._initial()], env)
         for node in final:
-            self.machine.finish(node.state)
+            try:
+                self.machine.finish(node.state)
+            except Fault as fault:
+                fault.spot = Spot(env, node.known)
+                raise
         return len(final)
 
     # ------------------------------------------------------------------------------------------ statements
@@ -375,7 +369,11 @@ class Explorer:
         at: At = tuple((name, place.value.exact) for name, place in env.places.items())
         observe, everyone = self.observe, self.machine.everyone
         watch = None if observe is None else lambda state, stmt: observe(state, node.known, stmt, env, everyone)
-        behind, steps = self.automaton.execute(node, part, at, watch, self.shared)
+        try:
+            behind, steps = self.automaton.execute(node, part, at, watch, self.shared)
+        except Fault as fault:
+            fault.spot = Spot(env, node.known)
+            raise
         self._count(steps)
         return behind
 

@@ -94,6 +94,14 @@ NOTHING = Knowledge()
 
 
 @dataclass(frozen=True)
+class Spot:
+    """Where an abstract run is: what it knows of sizes, indices and numbers."""
+
+    env: Env
+    known: Knowledge
+
+
+@dataclass(frozen=True)
 class Word:
     """An element of an input; ``bounds`` are those of the window that reads it."""
 
