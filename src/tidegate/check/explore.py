@@ -32,7 +32,9 @@ from tidegate.check.control import (
 )
 from tidegate.check.given import Given
 from tidegate.check.knowledge import NOTHING, Knowledge, Numbers, Outcome, Spot
+from tidegate.check.limits import Limits
 from tidegate.check.machine import Machine
+from tidegate.check.memory import Memory, Table, Trip
 from tidegate.check.sites import Group
 from tidegate.check.state import At, Fault, Log, State
 from tidegate.check.survey import MAX_DISTANCE, alone, survey
@@ -109,7 +111,9 @@ class Explorer:
         self.survey = survey(self.kernel, self.reader, self.given is not None)
         self.period = self.survey.period
         limit = 2 * max([1, *self.survey.distance.values()]) + 2 * max([1, *self.survey.compared])
-        self.unknown = Numbers(self.kernel, self.reader, machine.forms, limit, given.element if given else None)
+        limits = Limits(self.kernel, self.reader, self.survey, limit)
+        self.unknown = Numbers(self.kernel, self.reader, machine.forms, limits, given.element if given else None)
+        self.memory = Memory(self.reader, self.unknown)
 
     # ------------------------------------------------------------------------------------------ cases
 
@@ -194,13 +198,15 @@ class Explorer:
             case, patient = work.pop()
             try:
                 self._run(case, patient or slow > SLOW_CASES)
-            except (Fault, Slow) as stop:
+            except (Fault, Slow, Undecided) as stop:
                 slow += isinstance(stop, Slow)
                 if isinstance(stop, Fault):
                     yield stop
-                candidates = [*self.mixed, *(case.atoms if isinstance(stop, Fault) else ())]
-                finer = [replace(case, atoms=known) for known in self._split(case.atoms, candidates)]
-                if not finer and isinstance(stop, Fault):
+                finer = [] if isinstance(stop, Slow) else self._closer(case)
+                if not finer and not isinstance(stop, Undecided):
+                    candidates = [*self.mixed, *(case.atoms if isinstance(stop, Fault) else ())]
+                    finer = [replace(case, atoms=known) for known in self._split(case.atoms, candidates)]
+                if not finer and not isinstance(stop, Slow):
                     raise
                 if count + len(work) > MAX_CASES:
                     raise Exhausted(f"more than {MAX_CASES} combinations of unknown sizes") from stop
@@ -213,15 +219,28 @@ class Explorer:
         self.run(case)
 
     def _start(self) -> list[Case]:
-        """Every size is anything at all, every grid index near its ends or between them."""
+        """Every size and every grid index is anything at all."""
         self._near(t for t in self.survey.distance if isinstance(t, Index) and t.name in self.survey.ends)
         atoms = {a: Interval(self.reader.step(a) if a in self.survey.running else 0, inf) for a in self.survey.atoms}
-        names = [axis.name for axis in self.survey.used_grid]
-        found = [
-            Case(atoms, dict(zip(names, where, strict=True)))
-            for where in product(*(self._places(axis) for axis in self.survey.used_grid))
-        ]
-        return [case for case in found if self._possible(case)]
+        case = Case(atoms, {axis.name: self._anywhere(axis) for axis in self.survey.used_grid})
+        return [case] if self._possible(case) else []
+
+    def _anywhere(self, axis: tir.GridAxis) -> Place:
+        """Any place along an axis, unless the run is that of one CTA."""
+        if axis.name in self.indices:
+            return next(iter(self._places(axis)))
+        end = self.reader.linear(axis.extent)
+        most = inf if end.terms else end.const
+        return Place(Interval(0, most - 1), Interval(1, most), None if self.period > 1 else 0, end)
+
+    def _closer(self, case: Case) -> list[Case]:
+        """The case in parts of which each knows where one more grid index is: near its ends or between them."""
+        open_ = [axis for axis in self.survey.used_grid if case.grid[axis.name] == self._anywhere(axis)]
+        for axis in open_:
+            parts = [replace(case, grid={**case.grid, axis.name: place}) for place in self._places(axis)]
+            if len(parts) > 1:
+                return parts
+        return []
 
     def _split(self, known: Known, candidates: Iterable[Atom]) -> list[Known]:
         """The size of which least is known has its smallest value, or a larger one; empty if enough is known of all."""
@@ -385,6 +404,19 @@ class Explorer:
             raise Slow
 
     def _loop(self, loop: tir.For, nodes: list[Node], env: Env) -> list[Node]:
+        """What a loop neither asks for nor changes stays outside: nodes that differ in that alone are one inside."""
+        if self.exact or not self.shared:
+            return self._inside(loop, nodes, env)
+        framed: dict[Knowledge, list[Node]] = {}
+        for node in nodes:
+            inner, outer = self.memory.frame(loop, node.known)
+            framed.setdefault(outer, []).append(node.knowing(inner))
+        out: list[Node] = []
+        for outer, some in framed.items():
+            out += [node.knowing(node.known.joined(outer)) for node in self._inside(loop, some, env)]
+        return distinct(out)
+
+    def _inside(self, loop: tir.For, nodes: list[Node], env: Env) -> list[Node]:
         """Nodes with one start, end and number of trips go through the loop together."""
         alike: dict[tuple[Linear, Linear, Interval], list[Node]] = {}
         for node in nodes:
@@ -436,6 +468,31 @@ class Explorer:
 
     def _body(self, loop: tir.For, nodes: list[Node], env: Env, place: Place) -> list[Node]:
         inside = env.at(loop.index, place)
+        if self.exact or not self.shared:
+            return self._trip(loop, nodes, inside)
+        out: list[Node] = []
+        tables: dict[Knowledge, Table] = {}
+        for node in nodes:
+            if node.known not in tables:
+                tables[node.known] = self.memory.table(loop, node.known, inside)
+            table = tables[node.known]
+            if node.key not in table:
+                table[node.key] = self._recorded(loop, node, inside)
+            self._count(1)
+            behind, mixed = table[node.key]
+            out += behind
+            self.mixed |= dict.fromkeys(mixed)
+        return distinct(out)
+
+    def _recorded(self, loop: tir.For, node: Node, inside: Env) -> Trip:
+        """A trip, and the sizes that it told apart."""
+        before, self.mixed = self.mixed, {}
+        try:
+            return self._trip(loop, [node], inside), tuple(self.mixed)
+        finally:
+            self.mixed = {**before, **self.mixed}
+
+    def _trip(self, loop: tir.For, nodes: list[Node], inside: Env) -> list[Node]:
         self.depth += 1
         try:
             nodes = self._block(loop.body, nodes, inside)

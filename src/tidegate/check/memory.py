@@ -1,0 +1,91 @@
+"""What a trip of a loop makes of a node: worked out once for all places that the control inside cannot tell apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tidegate.check.automaton import Key, Node
+from tidegate.check.control import Atom, Env, Place, Reader, expression
+from tidegate.check.knowledge import Knowledge, Numbers
+from tidegate.ir import expr as ex
+from tidegate.ir import tir
+
+Trip = tuple[list[Node], tuple[Atom, ...]]
+"""Where a trip leads, and the sizes that it told apart."""
+
+Table = dict[Key, Trip]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What control inside a loop depends on: names, and tensors whose elements it reads."""
+
+    names: frozenset[str]
+    tensors: frozenset[str]
+
+
+class Memory:
+    """Trips by loop, by what its body and the knowledge of a node can see of sizes and indices, and by node."""
+
+    def __init__(self, reader: Reader, unknown: Numbers) -> None:
+        self.reader = reader
+        self.unknown = unknown
+        self._tables: dict[tuple[object, ...], Table] = {}
+        self._loops: dict[int, tuple[tir.For, Asked]] = {}
+        self._frames: dict[tuple[int, Knowledge], tuple[Knowledge, Knowledge]] = {}
+        self._ends: dict[int, tuple[Place, frozenset[str]]] = {}
+
+    def table(self, loop: tir.For, known: Knowledge, env: Env) -> Table:
+        """The trips of nodes that know so much, the index of the loop being where ``env`` has it."""
+        names = self._asked(loop).names | self.unknown.names(known)
+        if known.values or known.facts:
+            names |= {loop.index}  # what is forgotten at the end of the trip depends on it
+        todo, seen = list(names), set(names)
+        while todo:
+            place = env.places.get(todo.pop())
+            if place is not None:
+                more = self._end(place) - seen
+                seen |= more
+                todo += more
+        places = tuple((name, place) for name, place in env.places.items() if name in seen)
+        key = (id(loop), places, tuple(env.atoms.items()), tuple(env.ends.items()))
+        return self._tables.setdefault(key, {})
+
+    def frame(self, loop: tir.For, known: Knowledge) -> tuple[Knowledge, Knowledge]:
+        """What is known in two parts: what the loop may ask for or change, and the rest, the same behind it."""
+        key = (id(loop), known)
+        if key not in self._frames:
+            asked = self._asked(loop)
+            self._frames[key] = self.unknown.parted(known, asked.names, asked.tensors)
+        return self._frames[key]
+
+    def _asked(self, loop: tir.For) -> Asked:
+        if id(loop) not in self._loops:  # with the loop, so that its id stays its own
+            names, tensors = {loop.index, *(n for e in control(loop) for n in ex.symbols(e))}, set()
+            for stmt in tir.walk(loop.body):
+                names |= {n for e in control(stmt) for n in ex.symbols(e)}
+                if isinstance(stmt, tir.For):
+                    names.add(stmt.index)
+                elif isinstance(stmt, tir.LdScalar):
+                    names.add(stmt.scalar)
+                    tensors.add(stmt.src.tensor)
+            self._loops[id(loop)] = loop, Asked(frozenset(names), frozenset(tensors))
+        return self._loops[id(loop)][1]
+
+    def _end(self, place: Place) -> frozenset[str]:
+        """The names in the end of a loop."""
+        if id(place) not in self._ends:
+            self._ends[id(place)] = place, frozenset(ex.symbols(expression(place.end)))
+        return self._ends[id(place)][1]
+
+
+def control(stmt: tir.Stmt) -> tuple[ex.Expr, ...]:
+    """The expressions of a statement on which control may depend."""
+    match stmt:
+        case tir.For():
+            return stmt.start, stmt.stop
+        case tir.If():
+            return (stmt.condition,)
+        case tir.LdScalar():
+            return (*stmt.src.origin, *(b for b in stmt.src.bounds if b is not None))
+    return ()
