@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 from tidegate.check import given
-from tidegate.check.control import Interval, Linear, Undecided, expression
+from tidegate.check.control import Index, Interval, Linear, Undecided, expression
 from tidegate.check.explore import Exhausted, Explorer, explorer
 from tidegate.check.knowledge import Spot, Word
 from tidegate.check.machine import Machine
@@ -168,22 +168,31 @@ def _corners(kernel: tir.Kernel, values: Mapping[str, int], abstract: Explorer) 
 
 def _runs_near(machine: Machine, sizes: Mapping[str, int], abstract: Explorer, spot: Spot) -> Iterator[Run]:
     kernel = machine.kernel
+    at = _places(machine, spot)
     known: dict[str, int] = {d.name: d.value for d in kernel.dims if d.value is not None} | dict(sizes)
-    least = _least(kernel, {**_unused(kernel, sizes), **known}, spot)
+    least = _least(kernel, {**_unused(kernel, sizes), **known}, spot, at)
     free = [d for d in kernel.dims if d.name not in known]
     choices = list(given.few(kernel))
     for more in MORE_TRIPS:
         values: dict[str, int] = {**least, **{d.name: least[d.name] + more * unit(kernel, d) for d in free}}
         where: dict[str, int] = {}
         for axis in kernel.grid:
-            place = spot.env.places.get(axis.name)
-            extent = ex.evaluate(axis.extent, values)
-            where[axis.name] = min(0 if place is None else _smallest(place.value), extent - 1)
+            where[axis.name] = min(at.get(axis.name, 0), ex.evaluate(axis.extent, values) - 1)
         if any(at < 0 for at in where.values()):
             continue  # no CTA
-        elements, arguments = _numbers(abstract, machine.forms.all, spot, {**values, **where}, more)
+        elements, arguments = _numbers(abstract, machine.forms.all, spot, {**at, **values, **where}, more)
         for numbers in choices:
             yield values, where, given.Told(elements, arguments, numbers)
+
+
+def _places(machine: Machine, spot: Spot) -> dict[str, int]:
+    """Where the indices may be."""
+    values = {name: place.value for name, place in spot.env.places.items()}
+    for number, at in spot.known.facts:
+        match machine.forms.all[number].terms:
+            case ((Index(name), 1),) if name in values:
+                values[name] &= at.within
+    return {name: _smallest(at) for name, at in values.items()}
 
 
 def _smallest(at: Interval) -> int:
@@ -191,14 +200,14 @@ def _smallest(at: Interval) -> int:
     return int(at.low) if at.low > 0 else int(at.high) if at.high < 0 else 0
 
 
-def _least(kernel: tir.Kernel, known: Mapping[str, int], spot: Spot) -> dict[str, int]:
-    """Sizes that are large enough for what is known of them, and for the indices."""
+def _least(kernel: tir.Kernel, known: Mapping[str, int], spot: Spot, at: Mapping[str, int]) -> dict[str, int]:
+    """Sizes that are large enough for what is known of them, and for the indices to be ``at`` their values."""
     values: dict[str, int] = {d.name: known.get(d.name, 0) for d in kernel.dims}
     free = {d.name: unit(kernel, d) for d in kernel.dims if d.name not in known}
     wanted = [(axis.extent, 1) for axis in kernel.grid]
-    wanted += [(atom.value, int(at.low)) for atom, at in spot.env.atoms.items()]
-    for place in spot.env.places.values():
-        wanted.append((expression(place.end), _smallest(place.value) + max(_smallest(place.left), 1)))
+    wanted += [(atom.value, int(size.low)) for atom, size in spot.env.atoms.items()]
+    for name, place in spot.env.places.items():
+        wanted.append((expression(place.end), at[name] + max(_smallest(place.left), 1)))
     for form, low in wanted:
         names = [n for n in free if n in set(ex.symbols(form))]
         if names and set(ex.symbols(form)) <= set(values):
@@ -213,7 +222,6 @@ def _numbers(
     abstract: Explorer, forms: Sequence[Linear], spot: Spot, values: Mapping[str, int], more: int
 ) -> tuple[dict[tuple[str, tuple[int, ...]], int], dict[str, int]]:
     """The elements and arguments of which a fact says something, with values that fit."""
-    names = {**values, **{n: _smallest(p.value) for n, p in spot.env.places.items() if n not in values}}
     elements: dict[tuple[str, tuple[int, ...]], int] = {}
     arguments: dict[str, int] = {}
     for number, at in spot.known.facts:
@@ -223,7 +231,7 @@ def _numbers(
             continue
         value = _solved(expression(forms[number]), symbols[0], at.within, more)
         if symbols[0] in abstract.unknown.words:
-            place = _place(abstract.unknown.words[symbols[0]], names)
+            place = _place(abstract.unknown.words[symbols[0]], values)
             if place is not None:
                 elements[abstract.unknown.words[symbols[0]].tensor, place] = value
         else:
