@@ -8,14 +8,16 @@ inserts what is missing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count as count_from
 from itertools import product
-from math import inf
+from math import inf, lcm
 
 from tidegate.analyze.depend import Dependence, Kind, joint
 from tidegate.ir import legal, tir
-from tidegate.ir.expr import Bin, Expr, Int, evaluate, negated, parts, substitute, symbols
+from tidegate.ir.expr import Bin, Expr, Int, Sym, evaluate, less, negated, parts, substitute, symbols
+from tidegate.plan.conditions import Conditions, Given
 from tidegate.plan.pending import OPEN, Key, Pending, State, Wanted, apply, join, met, wanted
 from tidegate.plan.plan import Sync
 from tidegate.plan.timeline import END, Group, Guard, Issue, Node, Repeat, Turn, When, walk
@@ -26,8 +28,14 @@ MOST_TRIPS = 64
 MOST_STATES = 16
 """Trips of an unknown number that are walked one by one before their states are joined."""
 
-FEW = 8
-"""Conditions on the indices of a grid are looked at for so many values of each."""
+MOST_HEAD = 8
+"""First trips of an unknown number whose index conditions are told apart from the others."""
+
+MOST_RESIDUES = 6
+"""Remainders of such an index that are told apart."""
+
+MOST_FORKS = 4
+"""Conditions at once of which both outcomes are walked apart; of further ones the outcomes are joined."""
 
 MOST_SPLITS = 3
 """Sizes that are taken to be 0 or not, each in its own walk; of further ones nothing is known."""
@@ -49,7 +57,7 @@ class Unmet:
 @dataclass(frozen=True)
 class Facts:
     """What the walk needs to know of the program. ``cases``: per size that loops depend on, whether it is 0; every
-    run falls into one of them."""
+    run falls into one of them. ``held``: integers that are read from one place all the time, by names of places."""
 
     program: legal.LegalProgram
     groups: tuple[Group, ...]
@@ -59,6 +67,8 @@ class Facts:
     cases: tuple[Mapping[str, bool], ...]
     indices: frozenset[str]
     scalars: frozenset[str]
+    conditions: Conditions
+    held: Mapping[str, Expr]
 
     def group(self, ring: str) -> Group | None:
         return next((g for g in self.groups if ring in g.rings), None)
@@ -70,16 +80,6 @@ class Facts:
             return True
         return bool(names) and evaluate(trips, {n: 0 if n in self.indices else 2**20 for n in names}) < 1
 
-    def everywhere(self, condition: Expr) -> bool | None:
-        """The truth of a condition on the position in a small grid, if it is the same in all of it."""
-        few = {a.name: a.extent.value for a in self.program.grid if isinstance(a.extent, Int) and a.extent.value <= FEW}
-        names = sorted(set(symbols(condition)))
-        if not few.keys() >= set(names):
-            return None
-        points = product(*(range(few[tir.Name(n)]) for n in names))
-        found = {bool(evaluate(condition, dict(zip(names, point, strict=True)))) for point in points}
-        return found.pop() if len(found) == 1 else None
-
     def depth(self, ring: str) -> int:
         group = self.group(ring)
         return group.depth if group else 1
@@ -90,13 +90,41 @@ def facts(
     groups: tuple[Group, ...],
     dependences: tuple[Dependence, ...],
     touches: Mapping[str, str],
+    nodes: Iterable[Node] = (),
 ) -> Facts:
-    """``touches``: step -> ring or tensor that it accesses."""
+    """``touches``: step -> ring or tensor that it accesses. ``nodes``: the timeline."""
     copies = frozenset(s.id for s in legal.steps(program.body) if type(s.instr).completes is tir.Completion.COPY_GROUP)
     indices = frozenset(a.name for a in program.grid) | {loop.index for loop in legal.loops(program.body)}
     scalars = frozenset(s.name for s in program.scalars)
-    known = Facts(program, groups, dependences, touches, copies, (), indices, scalars)
+    held = dict(_held(program, nodes))
+    conditions = Conditions(_ranges(program, scalars | {str(e) for e in held.values()}))
+    known = Facts(program, groups, dependences, touches, copies, (), indices, scalars, conditions, held)
     return replace(known, cases=_cases(program, known))
+
+
+def _ranges(program: legal.LegalProgram, signed: Collection[str]) -> dict[str, tuple[float, float]]:
+    """What values names have: sizes and indices count from 0."""
+    found: dict[str, tuple[float, float]] = {d.name: (0, inf) for d in program.dims}
+    found |= {loop.index: (0, inf) for loop in legal.loops(program.body)}
+    for axis in program.grid:
+        found[axis.name] = (0, axis.extent.value - 1 if isinstance(axis.extent, Int) else inf)
+    return found | dict.fromkeys(signed, (-inf, inf))
+
+
+def _held(program: legal.LegalProgram, nodes: Iterable[Node]) -> Iterator[tuple[str, Expr]]:
+    """Inputs do not change, so what is read from one place of them is one number all the time."""
+    still = {d.name for d in program.dims} | {axis.name for axis in program.grid}
+    inputs = {p.name for p in program.params if not p.output}
+    places: dict[str, set[str]] = {}
+    for node in walk(tuple(nodes)):
+        if isinstance(node, Issue) and isinstance(instr := node.step.instr, tir.LdScalar):
+            place = (*instr.src.origin, *(b for b in instr.src.bounds if b is not None))
+            fixed = instr.src.tensor in inputs and all(n in still for e in place for n in symbols(e))
+            text = f"{instr.src.tensor}[{', '.join(map(str, instr.src.origin))}]" if fixed else ""
+            places.setdefault(instr.scalar, set()).add(text)
+    for name, found in places.items():
+        if len(found) == 1 and found != {""}:
+            yield name, Sym(found.pop())
 
 
 def _cases(program: legal.LegalProgram, facts: Facts) -> tuple[Mapping[str, bool], ...]:
@@ -110,11 +138,21 @@ def _cases(program: legal.LegalProgram, facts: Facts) -> tuple[Mapping[str, bool
     return tuple({**known, **dict(zip(free, some, strict=True))} for some in product((False, True), repeat=len(free)))
 
 
+@dataclass(frozen=True)
+class Asking:
+    """What a node asks, inner nodes included: conditions, and whether loops of an open number of trips run. ``steady``:
+    of which the names stand for the same in all of it; ``sets``: names that it lets stand for something else."""
+
+    all: tuple[Expr, ...]
+    steady: tuple[Expr, ...]
+    sets: frozenset[str]
+
+
 @dataclass
 class Walk:
     """One pass over a timeline. ``zero``: the case of sizes; ``fixed``: syncs that stand; ``insert``: note what is
-    missing in ``wanted``; ``demands``: place -> reads of current items that must be ready there; ``assumed``: whether
-    loops of an open number of trips, with what is issued ahead for them, run, and whether conditions hold."""
+    missing in ``wanted``; ``demands``: place -> reads of current items that must be ready there; ``given``: what holds
+    on the way, ``forks``: on so many conditions of which both outcomes are walked apart."""
 
     facts: Facts
     zero: Mapping[str, bool]
@@ -124,14 +162,16 @@ class Walk:
     wanted: dict[str, Wanted] = field(default_factory=dict)
     unmet: dict[tuple[str, str], Unmet] = field(default_factory=dict)
     indices: dict[str, int] = field(default_factory=dict)
-    assumed: dict[str | Expr, bool] = field(default_factory=dict)
+    given: Given = frozenset()
+    forks: int = 0
     quiet: bool = False
 
     def __post_init__(self) -> None:
         self.by_sink: dict[str, list[Dependence]] = {}
         for d in self.facts.dependences:
             self.by_sink.setdefault(d.sink, []).append(d)
-        self.trips_of: dict[str, Expr] = {loop.id: loop.trips for loop in legal.loops(self.facts.program.body)}
+        self.loops = {loop.id: loop for loop in legal.loops(self.facts.program.body)}
+        self.questions: dict[int, Asking] = {}
         crossing = {place for d in self.facts.dependences if d.slots for place in d.places}
         # Uses of each channel so far, modulo its depth (None: not known, or of no interest as its rings share no bytes
         # with others). Replaced, never changed in place.
@@ -153,12 +193,9 @@ class Walk:
         at = 0
         while at < len(nodes):
             node = nodes[at]
-            if loop := self.opens(node):
-                end = next(n for n in range(at, len(nodes)) if nodes[n].place == loop) + 1
-                state, at = self.either(loop, nodes[at:end], state), end
-                continue
-            if (end := self.alternatives(nodes, at)) and isinstance(node, When):
-                state, at = self.either(node.condition, nodes[at:end], state), end
+            if fork := self.fork(nodes, at):
+                condition, end = fork
+                state, at = self.either(condition, nodes[at:end], state), end
                 continue
             for sync in self.fixed.get(node.place, ()):
                 state = apply(state, sync)
@@ -166,35 +203,87 @@ class Walk:
             state, at = self.node(node, state), at + 1
         return state
 
-    def opens(self, node: Node) -> str:
-        """The loop of an open number of trips that begins with this node: what is issued ahead of it, or itself."""
-        loop = node.loop if isinstance(node, Guard) else node.loop.id if isinstance(node, Repeat) else ""
-        return loop if loop and loop not in self.assumed and self.facts.open(self.known(self.trips_of[loop])) else ""
-
-    def alternatives(self, nodes: Sequence[Node], at: int) -> int:
-        """The end of what a condition decides, where a later node of the block asks for it too, or for its opposite; 0
-        where none does."""
+    def fork(self, nodes: Sequence[Node], at: int) -> tuple[Expr, int] | None:
+        """A condition of which both outcomes are walked apart from this node on, and up to where: whether a loop of an
+        open number of trips runs, or what the node asks and is asked again later."""
         node = nodes[at]
-        if not isinstance(node, When) or self.truth(node) is not None:
-            return 0
-        both = (node.condition, negated(node.condition))
-        asking = [n for n in range(at + 1, len(nodes)) if getattr(nodes[n], "condition", None) in both]
-        return asking[-1] + 1 if asking else 0
+        loop = self.loops.get(node.loop) if isinstance(node, Guard) else node.loop if isinstance(node, Repeat) else None
+        if loop is not None and self.facts.open(self.known(loop.trips)):
+            runs = less(0, loop.trips)
+            if self.truth(runs) is None:
+                end = next((n + 1 for n in range(at, len(nodes)) if nodes[n].place == loop.id), at + 1)
+                return runs, max(end, self.reach(runs, nodes, at))
+        if self.forks >= MOST_FORKS or isinstance(node, (Issue, Turn)):
+            return None
+        for condition in self.asking(node).steady:
+            if self.truth(condition) is None and (end := self.reach(condition, nodes, at)):
+                return condition, end
+        return None
 
-    def either(self, what: str | Expr, nodes: Sequence[Node], entering: State) -> State:
-        """The state behind a loop that runs or not, or behind a condition that holds or not."""
-        before, found = self.turned, []
-        for runs in (False, True):
-            self.turned, self.assumed[what] = before, runs
+    def asking(self, node: Node) -> Asking:
+        if id(node) not in self.questions:
+            found = dict.fromkeys(e for n in walk((node,)) for e in self.question(n))
+            sets = frozenset(_set_in(node))
+            steady = tuple(e for e in found if not sets & self.names(e))
+            self.questions[id(node)] = Asking(tuple(found), steady, sets)
+        return self.questions[id(node)]
+
+    def question(self, node: Node) -> tuple[Expr, ...]:
+        if isinstance(node, When):
+            return (node.condition,)
+        if isinstance(node, Repeat) and self.facts.open(node.loop.trips):
+            return (less(0, node.loop.trips),)
+        return ()
+
+    def names(self, e: Expr) -> set[str]:
+        """The names in a condition that may come to stand for something else."""
+        return {n for n in symbols(e) if n not in self.facts.held}
+
+    def reach(self, condition: Expr, nodes: Sequence[Node], at: int) -> int:
+        """The end of the nodes from ``at`` on that ask something which a condition decides, 0 if none does."""
+        mine, end = self.names(condition), 0
+        for n in range(at, len(nodes)):
+            asking = self.asking(nodes[n])
+            again = isinstance(nodes[n], Repeat) and condition in asking.all
+            if again or (n > at and any(self.decides(condition, e) for e in asking.all)):
+                end = n + 1
+            if mine & asking.sets:
+                break
+        return end
+
+    def decides(self, condition: Expr, other: Expr) -> bool:
+        """Does the outcome of a condition say anything of another that is open?"""
+        first = substitute(other, {loop.index: Int(0) for loop in self.loops.values()})
+        for e in (other, first) if first != other else (other,):
+            one, two = self.simple(condition), self.simple(e)
+            if not set(symbols(one)) & set(symbols(two)) or self.truth(e) is not None:
+                continue
+            for outcome in (one, negated(one)):
+                if self.facts.conditions.truth(two, self.given | {outcome}) is not None:
+                    return True
+        return False
+
+    def either(self, condition: Expr, nodes: Sequence[Node], entering: State) -> State:
+        """The state behind nodes, the condition holding or not."""
+        before, given, found = self.turned, self.given, []
+        self.forks += 1
+        for outcome in (negated(condition), condition):
+            self.turned, self.given = before, given | {self.simple(outcome)}
             found.append((self.block(nodes, entering), self.turned))
-        del self.assumed[what]
-        (skipped, one), (run, other) = found
-        self.turned = agreed(one, other)
-        return join(skipped, run)
+        self.forks -= 1
+        self.given = _without(given, {name for node in nodes for name in self.asking(node).sets})
+        (one, turned), (other, turned_too) = found
+        self.turned = agreed(turned, turned_too)
+        return join(one, other)
 
     def known(self, e: Expr) -> Expr:
         """The expression with the indices at their trips."""
         return substitute(e, {name: Int(at) for name, at in self.indices.items()})
+
+    def simple(self, e: Expr) -> Expr:
+        """The expression with all that is known of its names: trips, sizes that are 0, integers of one place."""
+        zero = {name: Int(0) for name, zero in self.zero.items() if zero}
+        return substitute(e, {**zero, **{name: Int(at) for name, at in self.indices.items()}, **self.facts.held})
 
     def node(self, node: Node, state: State) -> State:
         match node:
@@ -203,22 +292,29 @@ class Walk:
             case Turn():
                 return self.turn(node, state)
             case Guard() | When():
-                holds = self.truth(node)
+                holds = self.truth(node.condition)
                 if holds is False:
                     return state
+                before, given = self.turned, self.given
+                self.given = given | {self.simple(node.condition)}
                 inside = self.block(node.body, state)
-                return inside if holds else join(state, inside)
+                self.given = _without(given, self.asking(node).sets)
+                if holds:
+                    return inside
+                self.turned = agreed(before, self.turned)
+                return join(state, inside)
             case Repeat():
+                self.given = _without(self.given, {node.loop.index})
                 return self.repeat(node, state)
 
     def repeat(self, node: Repeat, entering: State) -> State:
         trips = self.known(node.loop.trips)
         if isinstance(trips, Int):
             return self.left(node, self.exactly(node, entering, trips.value))
-        runs = self.assumed.get(node.loop.id)
+        runs = self.truth(less(0, node.loop.trips))
         if runs is None and any(self.zero.get(n) for n in set(symbols(trips)) - self.facts.indices):
             runs = False
-        turned, least, most = self.turned, 1 if runs else self.least(trips), at_most(trips)
+        turned, least, most = self.turned, max(self.least(trips), int(runs is True)), at_most(trips)
         if not most or runs is False:
             return self.left(node, entering)
         leaving = self.any_number(node, entering, max(least, 1), most)
@@ -234,23 +330,54 @@ class Walk:
 
     def any_number(self, node: Repeat, entering: State, least: int, most: float) -> State:
         """The state behind ``least`` (1 or more) to ``most`` trips: of every number of trips until states recur. Where
-        they do not soon, what holds at the head of the body is joined to a fixed point."""
-        state = entering
-        for _ in range(min(least, MOST_TRIPS) - 1):
-            state = self.trip(node, state)
-        seen: list[tuple[State, Mapping[str, int | None]]] = []
-        leaving: State | None = None
-        turned = self.turned
-        while (state, self.turned) not in seen and (not seen or least + len(seen) <= most):
+        they do not soon, what holds at the head of the body is joined to a fixed point. Trips that conditions tell from
+        others are told apart: the first ones, and those of one remainder."""
+        head, period = self.told_apart(node)
+        least = min(least, MOST_TRIPS)
+        seen: list[tuple[State, Mapping[str, int | None], int]] = []
+        state, leaving, turned, given = entering, None, self.turned, self.given
+        for at in count_from():
+            self.tell(node.loop, at, head, period, given)
+            now = (state, self.turned, at % period)
+            if at >= most or now in seen:
+                break
             if len(seen) == MOST_STATES:
-                return self.joined(node, state)
-            seen.append((state, self.turned))
+                self.tell(node.loop, head, head, 1, given)
+                state = self.joined(node, state)
+                turned = self.turned if leaving is None else agreed(turned, self.turned)
+                leaving = state if leaving is None else join(leaving, state)
+                break
+            if at >= max(head, least):
+                seen.append(now)
             state = self.trip(node, state)
-            leaving = state if leaving is None else join(leaving, state)
-            turned = self.turned if len(seen) == 1 else agreed(turned, self.turned)
-        assert leaving is not None  # states recur after a trip only
-        self.turned = turned
+            if at + 1 >= least:
+                turned = self.turned if leaving is None else agreed(turned, self.turned)
+                leaving = state if leaving is None else join(leaving, state)
+        self.indices.pop(node.loop.index, None)
+        assert leaving is not None  # there are as many trips as the least, and states recur after a trip only
+        self.given, self.turned = given, turned
         return leaving
+
+    def tell(self, loop: legal.Loop, at: int, head: int, period: int, given: Given) -> None:
+        """Notes what is known in trip ``at`` of an unknown number: the index, or that it is behind the first ones."""
+        if at < head:
+            self.indices[loop.index] = at
+            self.given = given | {self.simple(less(at, loop.trips))}
+            return
+        self.indices.pop(loop.index, None)
+        here = {less(Sym(loop.index), loop.trips), Bin("<=", Int(head), Sym(loop.index))}
+        if period > 1:
+            here.add(Bin("==", Bin("%", Sym(loop.index), Int(period)), Int(at % period)))
+        self.given = given | {self.simple(e) for e in here}
+
+    def told_apart(self, node: Repeat) -> tuple[int, int]:
+        """How many first trips of a loop, and by what remainder the others, conditions tell from each other."""
+        index = node.loop.index
+        asked = [e for n in walk(node.body) for e in decided_by(n) if index in set(symbols(e))]
+        whole = [p for e in asked for p in parts(e)]
+        head = max((abs(p.value) + 1 for p in whole if isinstance(p, Int)), default=0)
+        period = lcm(*(p.b.value for p in whole if isinstance(p, Bin) and p.op == "%" and isinstance(p.b, Int)), 1)
+        return min(head, MOST_HEAD), period if 0 < period <= MOST_RESIDUES else 1
 
     def joined(self, node: Repeat, entering: State) -> State:
         """The state behind one trip or more, what holds at the head of the body being joined to a fixed point."""
@@ -299,22 +426,15 @@ class Walk:
     def trip(self, node: Repeat, state: State) -> State:
         return self.block(node.body, state)
 
-    def truth(self, guard: Guard | When) -> bool | None:
-        """Does the condition hold, as far as the trip and the sizes are known?"""
-        runs = self.assumed.get(guard.loop) if isinstance(guard, Guard) else None
-        if runs is False:
-            return False
-        for condition, holds in ((guard.condition, True), (negated(guard.condition), False)):
-            if condition in self.assumed:
-                return self.assumed[condition] == holds
-        values = {**self.indices, **{name: 0 for name, zero in self.zero.items() if zero}}
-        known = substitute(guard.condition, {name: Int(at) for name, at in values.items()})
+    def truth(self, condition: Expr) -> bool | None:
+        """Does the condition hold, as far as the trip, the sizes and the way here tell?"""
+        known = self.simple(condition)
         if not set(symbols(known)):
             return bool(evaluate(known, {}))
         match known:
-            case Bin("<", Int(at), trips) if at < (1 if runs else self.least(trips)):
+            case Bin("<", Int(at), trips) if at < self.least(trips):
                 return True
-        return self.facts.everywhere(known)
+        return self.facts.conditions.truth(known, self.given)
 
     def left(self, node: Repeat, state: State) -> State:
         """The state behind a loop: fills run ahead only for trips that come, so none waits for its reader any more."""
@@ -330,6 +450,8 @@ class Walk:
         return node.step.id, place, node.item % self.facts.depth(place)
 
     def issue(self, node: Issue, state: State) -> State:
+        if isinstance(node.step.instr, tir.LdScalar):
+            self.given = _without(self.given, {node.step.instr.scalar})
         key = self.key(node)
         if key is None:
             return state
@@ -354,18 +476,24 @@ class Walk:
         """What must be ordered before a node: its own access, or, for a guard, those of its body (a sync goes outside
         the guard)."""
         if isinstance(node, Guard):
-            if self.truth(node) is False:
-                return []
-            return [need for n in walk(node.body) if isinstance(n, Issue) for need in self.needs(n, state)]
+            return [need for n in self.live(node) for need in self.needs(n, state)]
         if not isinstance(node, Issue):
             return []
         key = self.key(node)
         return [] if key is None else self.conflicts(key, state)
 
+    def live(self, node: Node) -> Iterator[Issue]:
+        """What a node may issue."""
+        if isinstance(node, Issue):
+            yield node
+        elif isinstance(node, (Guard, When)) and self.truth(node.condition) is not False:
+            for inner in node.body:
+                yield from self.live(inner)
+
     def demanded(self, node: Node, state: State) -> list[tuple[Key, Dependence | None]]:
         """What the reads that must be ready at a node need there."""
         steps = self.demands.get(node.place)
-        if not steps or (isinstance(node, Guard) and self.truth(node) is False):
+        if not steps or (isinstance(node, Guard) and self.truth(node.condition) is False):
             return []
         found: list[tuple[Key, Dependence | None]] = []
         for step in steps:
@@ -442,6 +570,20 @@ def at_most(trips: Expr) -> float:
         case Bin("min", a, b):
             return min(at_most(a), at_most(b))
     return inf
+
+
+def _set_in(node: Node) -> Iterator[str]:
+    """The indices and integers that a node sets."""
+    for inner in walk((node,)):
+        if isinstance(inner, Repeat):
+            yield inner.loop.index
+        elif isinstance(inner, Issue) and isinstance(inner.step.instr, tir.LdScalar):
+            yield inner.step.instr.scalar
+
+
+def _without(given: Given, names: Collection[str]) -> Given:
+    """What still holds once names stand for something else."""
+    return frozenset(e for e in given if not any(n in names for n in symbols(e))) if given and names else given
 
 
 def decided_by(node: Node) -> tuple[Expr, ...]:

@@ -64,8 +64,9 @@ def analyse_with(analysis: Analysis, places: Mapping[str, tuple[int, int]]) -> A
     return replace(analysis, allocation=allocation, dependences=found)
 
 
-def facts_for(analysis: Analysis, ahead: Mapping[str, int]) -> Facts:
-    return facts(analysis.program, groups(analysis.program, ahead), analysis.dependences, touches(analysis.accesses))
+def facts_for(analysis: Analysis, ahead: Mapping[str, int], nodes: tuple[Node, ...]) -> Facts:
+    channels = groups(analysis.program, ahead)
+    return facts(analysis.program, channels, analysis.dependences, touches(analysis.accesses), nodes)
 
 
 def in_order(analysis: Analysis) -> AsyncPlan:
@@ -92,7 +93,7 @@ def producer(name: object, target: Target) -> Callable[[Analysis], AsyncPlan]:
 
 def _produce(analysis: Analysis, name: str, schedule: Schedule) -> AsyncPlan:
     nodes = timeline(analysis.program, schedule)
-    known = facts_for(analysis, schedule.ahead)
+    known = facts_for(analysis, schedule.ahead, nodes)
     fixed = _regular_commits(nodes)
     syncs = [*fixed.values(), *missing(nodes, known, fixed, _demands(nodes, known, schedule))]
     ordered = _in_timeline_order(nodes, syncs)

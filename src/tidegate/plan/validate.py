@@ -25,7 +25,7 @@ def validate(plan: AsyncPlan, analysis: Analysis) -> None:
     _schedule(schedule, analysis)
     nodes = timeline(analysis.program, schedule)
     _syncs(plan, {n.place for n in walk(nodes)} | {END})
-    facts = facts_for(analysis, schedule.ahead)
+    facts = facts_for(analysis, schedule.ahead, nodes)
     left = unordered(nodes, facts, plan.syncs)
     if left:
         raise _unordered(left[0], facts)
