@@ -9,7 +9,8 @@ from tidegate.analyze.access import Access
 from tidegate.analyze.depend import Dependence, Kind, Scope
 from tidegate.analyze.memory import Allocation
 from tidegate.ir import legal, tir
-from tidegate.plan.order import Facts, Unmet, Walk
+from tidegate.plan.facts import Facts
+from tidegate.plan.order import Unmet, Walk
 from tidegate.plan.pending import OLDEST
 from tidegate.plan.pipeline import Schedule
 from tidegate.plan.plan import (

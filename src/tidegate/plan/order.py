@@ -8,19 +8,19 @@ inserts what is missing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count as count_from
-from itertools import product
 from math import inf, lcm
 
 from tidegate.analyze.depend import Dependence, Kind, joint
 from tidegate.ir import legal, tir
 from tidegate.ir.expr import Bin, Expr, Int, Sym, evaluate, less, negated, parts, substitute, symbols
-from tidegate.plan.conditions import Conditions, Given
+from tidegate.plan.conditions import Given
+from tidegate.plan.facts import Facts
 from tidegate.plan.pending import OPEN, Key, Pending, State, Wanted, apply, join, met, wanted
 from tidegate.plan.plan import Sync
-from tidegate.plan.timeline import END, Group, Guard, Issue, Node, Repeat, Turn, When, walk
+from tidegate.plan.timeline import END, Guard, Issue, Node, Repeat, Turn, When, walk
 
 MOST_TRIPS = 64
 """Trips of a known number that are walked one by one; the states of further ones are joined."""
@@ -37,12 +37,6 @@ MOST_RESIDUES = 6
 MOST_FORKS = 4
 """Conditions at once of which both outcomes are walked apart; of further ones the outcomes are joined."""
 
-MOST_SPLITS = 3
-"""Sizes that are taken to be 0 or not, each in its own walk; of further ones nothing is known."""
-
-RISING = ("+", "*", "/", "cdiv", "min", "max")
-"""Operators of numbers from 0 on whose result falls with no operand but a divisor."""
-
 
 @dataclass(frozen=True)
 class Unmet:
@@ -54,88 +48,11 @@ class Unmet:
     complete: bool
 
 
-@dataclass(frozen=True)
-class Facts:
-    """What the walk needs to know of the program. ``cases``: per size that loops depend on, whether it is 0; every
-    run falls into one of them. ``held``: integers that are read from one place all the time, by names of places."""
+Turned = Mapping[str, frozenset[int]]
+"""How often channels may have been used so far, modulo their depths: of those whose rings share bytes with others.
+Replaced, never changed in place."""
 
-    program: legal.LegalProgram
-    groups: tuple[Group, ...]
-    dependences: tuple[Dependence, ...]
-    touches: Mapping[str, str]
-    copies: frozenset[str]
-    cases: tuple[Mapping[str, bool], ...]
-    indices: frozenset[str]
-    scalars: frozenset[str]
-    conditions: Conditions
-    held: Mapping[str, Expr]
-
-    def group(self, ring: str) -> Group | None:
-        return next((g for g in self.groups if ring in g.rings), None)
-
-    def open(self, trips: Expr) -> bool:
-        """Can the number of trips be 0 for other reasons than that a size is 0?"""
-        names = set(symbols(trips))
-        if names & self.scalars or any(isinstance(p, Bin) and p.op not in RISING for p in parts(trips)):
-            return True
-        return bool(names) and evaluate(trips, {n: 0 if n in self.indices else 2**20 for n in names}) < 1
-
-    def depth(self, ring: str) -> int:
-        group = self.group(ring)
-        return group.depth if group else 1
-
-
-def facts(
-    program: legal.LegalProgram,
-    groups: tuple[Group, ...],
-    dependences: tuple[Dependence, ...],
-    touches: Mapping[str, str],
-    nodes: Iterable[Node] = (),
-) -> Facts:
-    """``touches``: step -> ring or tensor that it accesses. ``nodes``: the timeline."""
-    copies = frozenset(s.id for s in legal.steps(program.body) if type(s.instr).completes is tir.Completion.COPY_GROUP)
-    indices = frozenset(a.name for a in program.grid) | {loop.index for loop in legal.loops(program.body)}
-    scalars = frozenset(s.name for s in program.scalars)
-    held = dict(_held(program, nodes))
-    conditions = Conditions(_ranges(program, scalars | {str(e) for e in held.values()}))
-    known = Facts(program, groups, dependences, touches, copies, (), indices, scalars, conditions, held)
-    return replace(known, cases=_cases(program, known))
-
-
-def _ranges(program: legal.LegalProgram, signed: Collection[str]) -> dict[str, tuple[float, float]]:
-    """What values names have: sizes and indices count from 0."""
-    found: dict[str, tuple[float, float]] = {d.name: (0, inf) for d in program.dims}
-    found |= {loop.index: (0, inf) for loop in legal.loops(program.body)}
-    for axis in program.grid:
-        found[axis.name] = (0, axis.extent.value - 1 if isinstance(axis.extent, Int) else inf)
-    return found | dict.fromkeys(signed, (-inf, inf))
-
-
-def _held(program: legal.LegalProgram, nodes: Iterable[Node]) -> Iterator[tuple[str, Expr]]:
-    """Inputs do not change, so what is read from one place of them is one number all the time."""
-    still = {d.name for d in program.dims} | {axis.name for axis in program.grid}
-    inputs = {p.name for p in program.params if not p.output}
-    places: dict[str, set[str]] = {}
-    for node in walk(tuple(nodes)):
-        if isinstance(node, Issue) and isinstance(instr := node.step.instr, tir.LdScalar):
-            place = (*instr.src.origin, *(b for b in instr.src.bounds if b is not None))
-            fixed = instr.src.tensor in inputs and all(n in still for e in place for n in symbols(e))
-            text = f"{instr.src.tensor}[{', '.join(map(str, instr.src.origin))}]" if fixed else ""
-            places.setdefault(instr.scalar, set()).add(text)
-    for name, found in places.items():
-        if len(found) == 1 and found != {""}:
-            yield name, Sym(found.pop())
-
-
-def _cases(program: legal.LegalProgram, facts: Facts) -> tuple[Mapping[str, bool], ...]:
-    """Loops over one size run zero times together, and never where a grid over that size has a CTA."""
-    closed = [loop.trips for loop in legal.loops(program.body) if not facts.open(loop.trips)]
-    used = dict.fromkeys(n for trips in closed for n in symbols(trips))
-    loops = [n for n in used if n not in facts.indices]  # a limit by an index is never 0
-    run = {n for axis in program.grid for n in symbols(axis.extent)}
-    free = [n for n in loops if n not in run][:MOST_SPLITS]
-    known = dict.fromkeys(run, False)
-    return tuple({**known, **dict(zip(free, some, strict=True))} for some in product((False, True), repeat=len(free)))
+ZERO = frozenset((0,))
 
 
 @dataclass(frozen=True)
@@ -173,11 +90,7 @@ class Walk:
         self.loops = {loop.id: loop for loop in legal.loops(self.facts.program.body)}
         self.questions: dict[int, Asking] = {}
         crossing = {place for d in self.facts.dependences if d.slots for place in d.places}
-        # Uses of each channel so far, modulo its depth (None: not known, or of no interest as its rings share no bytes
-        # with others). Replaced, never changed in place.
-        self.turned: Mapping[str, int | None] = {
-            g.name: 0 if crossing & set(g.rings) else None for g in self.facts.groups
-        }
+        self.turned: Turned = {g.name: ZERO for g in self.facts.groups if crossing & set(g.rings)}
 
     def run(self, nodes: tuple[Node, ...]) -> None:
         state = self.block(nodes, {})
@@ -273,7 +186,7 @@ class Walk:
         self.forks -= 1
         self.given = _without(given, {name for node in nodes for name in self.asking(node).sets})
         (one, turned), (other, turned_too) = found
-        self.turned = agreed(turned, turned_too)
+        self.turned = either_of(turned, turned_too)
         return join(one, other)
 
     def known(self, e: Expr) -> Expr:
@@ -301,7 +214,7 @@ class Walk:
                 self.given = _without(given, self.asking(node).sets)
                 if holds:
                     return inside
-                self.turned = agreed(before, self.turned)
+                self.turned = either_of(before, self.turned)
                 return join(state, inside)
             case Repeat():
                 self.given = _without(self.given, {node.loop.index})
@@ -319,7 +232,7 @@ class Walk:
             return self.left(node, entering)
         leaving = self.any_number(node, entering, max(least, 1), most)
         if not least:
-            leaving, self.turned = join(entering, leaving), agreed(turned, self.turned)
+            leaving, self.turned = join(entering, leaving), either_of(turned, self.turned)
         return self.left(node, leaving)
 
     def least(self, trips: Expr) -> int:
@@ -334,7 +247,7 @@ class Walk:
         others are told apart: the first ones, and those of one remainder."""
         head, period = self.told_apart(node)
         least = min(least, MOST_TRIPS)
-        seen: list[tuple[State, Mapping[str, int | None], int]] = []
+        seen: list[tuple[State, Turned, int]] = []
         state, leaving, turned, given = entering, None, self.turned, self.given
         for at in count_from():
             self.tell(node.loop, at, head, period, given)
@@ -344,14 +257,14 @@ class Walk:
             if len(seen) == MOST_STATES:
                 self.tell(node.loop, head, head, 1, given)
                 state = self.joined(node, state)
-                turned = self.turned if leaving is None else agreed(turned, self.turned)
+                turned = self.turned if leaving is None else either_of(turned, self.turned)
                 leaving = state if leaving is None else join(leaving, state)
                 break
             if at >= max(head, least):
                 seen.append(now)
             state = self.trip(node, state)
             if at + 1 >= least:
-                turned = self.turned if leaving is None else agreed(turned, self.turned)
+                turned = self.turned if leaving is None else either_of(turned, self.turned)
                 leaving = state if leaving is None else join(leaving, state)
         self.indices.pop(node.loop.index, None)
         assert leaving is not None  # there are as many trips as the least, and states recur after a trip only
@@ -386,7 +299,7 @@ class Walk:
         while True:
             before = self.turned
             following = join(state, self.trip(node, state))
-            self.turned = agreed(before, self.turned)
+            self.turned = either_of(before, self.turned)
             if following == state and self.turned == before:
                 break
             state = following
@@ -407,7 +320,7 @@ class Walk:
     def trips(self, node: Repeat, state: State, count: int) -> State:
         """Trip after trip. Once states recur, whole cycles of trips that decide no guard are left out."""
         last = count - 1 - max((g.ahead for g in self.facts.groups if g.loop == node.loop.id), default=0)
-        seen: list[tuple[State, Mapping[str, int | None]]] = []
+        seen: list[tuple[State, Turned]] = []
         asked = any(node.loop.index in symbols(e) for n in walk(node.body) for e in decided_by(n))
         at = 0
         while at < count:
@@ -461,8 +374,9 @@ class Walk:
         if node.side == "fill":
             return state
         group = next(g for g in self.facts.groups if g.name == node.channel)
-        uses = self.turned[group.name]
-        self.turned = {**self.turned, group.name: None if uses is None else (uses + 1) % group.depth}
+        if group.name in self.turned:
+            uses = frozenset((n + 1) % group.depth for n in self.turned[group.name])
+            self.turned = {**self.turned, group.name: uses}
         moved: State = {}
         for (step, ring, item), pending in state.items():
             if ring not in group.rings:
@@ -521,13 +435,13 @@ class Walk:
         scope = joint(s for a, b, s in d.slots if a in sources and b in sinks)
         return None if scope is None else d if scope == d.scope else replace(d, scope=scope)
 
-    def slots(self, ring: str, item: int) -> Sequence[int]:
+    def slots(self, ring: str, item: int) -> Collection[int]:
         """The slots in which an item can lie."""
         group = self.facts.group(ring)
         if group is None:
             return (0,)
-        uses = self.turned[group.name]
-        return range(group.depth) if uses is None else ((uses + item) % group.depth,)
+        uses = self.turned.get(group.name, range(group.depth))
+        return {(n + item) % group.depth for n in uses}
 
     # -------------------------------------------------------------------------------------- syncs
 
@@ -596,9 +510,9 @@ def decided_by(node: Node) -> tuple[Expr, ...]:
     return ()
 
 
-def agreed(a: Mapping[str, int | None], b: Mapping[str, int | None]) -> Mapping[str, int | None]:
-    """Uses of channels as far as both know the same."""
-    return {name: uses if b[name] == uses else None for name, uses in a.items()}
+def either_of(a: Turned, b: Turned) -> Turned:
+    """Uses of channels, one number or the other."""
+    return {name: uses | b[name] for name, uses in a.items()}
 
 
 def readers_of(repeat: Repeat, facts_: Facts, rings: tuple[str, ...]) -> tuple[str, ...]:

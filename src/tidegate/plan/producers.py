@@ -16,8 +16,9 @@ from tidegate.analyze.depend import Dependence, dependences
 from tidegate.analyze.memory import Allocation, allocate
 from tidegate.errors import OrderNotProvable, UnknownProducer
 from tidegate.ir import legal, tir
+from tidegate.plan.facts import Facts, facts
 from tidegate.plan.finish import assemble, is_copy, numbered, only_needed, touches, unordered
-from tidegate.plan.order import Facts, facts, missing, readers_of
+from tidegate.plan.order import missing, readers_of
 from tidegate.plan.pending import make
 from tidegate.plan.pipeline import Schedule, own_steps, pipelined
 from tidegate.plan.plan import AsyncPlan, Sync, SyncKind

@@ -6,8 +6,9 @@ from tidegate.analyze.memory import alignment, lives, ring_bytes, slot_stride
 from tidegate.errors import PlanRejected
 from tidegate.ir import legal
 from tidegate.ir.spec import is_name
+from tidegate.plan.facts import Facts
 from tidegate.plan.finish import unordered
-from tidegate.plan.order import Facts, Unmet
+from tidegate.plan.order import Unmet
 from tidegate.plan.pipeline import Schedule, last_product, movable, own_steps, problem
 from tidegate.plan.plan import AsyncPlan, SyncKind
 from tidegate.plan.producers import Analysis, analyse_with, facts_for
