@@ -435,16 +435,23 @@ def _range(e: ex.Expr, at: Interval) -> tuple[str, float, float]:
 @dataclass(frozen=True)
 class Env:
     """Atoms and indices at one point of the run. ``period``: the modulus of residues. ``ends``: other terms at which
-    loops around end, as far as their values are known. ``memo``: bounds worked out."""
+    loops around end, as far as their values are known. ``memo``: bounds worked out; ``inside``: the environments that
+    know one index more, each once; ``told``: what others have worked out in it."""
 
     atoms: Mapping[Atom, Interval]
     places: Mapping[str, Place]
     period: int = 1
     ends: Mapping[Term, Interval] = field(default_factory=dict)
     memo: dict[tuple[object, ...], Interval] = field(default_factory=dict, init=False, compare=False, repr=False)
+    inside: dict[tuple[str, Place], Env] = field(default_factory=dict, init=False, compare=False, repr=False)
+    told: dict[object, object] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def at(self, name: str, place: Place) -> Env:
-        return Env(self.atoms, {**self.places, name: place}, self.period, self.ends)
+        key = (name, place)
+        found = self.inside.get(key)
+        if found is None:
+            found = self.inside[key] = Env(self.atoms, {**self.places, name: place}, self.period, self.ends)
+        return found
 
     def taking(self, form: Linear, value: Interval) -> Env:
         """The environment in which a form has one of these values, if it is a single term."""
@@ -453,7 +460,9 @@ class Env:
         term, at = form.terms[0][0], Interval(value.low - form.const, value.high - form.const)
         if isinstance(term, Atom):
             return replace(self, atoms={**self.atoms, term: self.atoms.get(term, Interval(0, inf)) & at})
-        return self if isinstance(term, Index) else replace(self, ends={**self.ends, term: at})
+        if isinstance(term, Index):  # of another loop, or a number that nobody gave
+            return self if term.name in self.places else self.at(term.name, Place(at, ANY, None, Linear(0)))
+        return replace(self, ends={**self.ends, term: at})
 
     def resolve(self, form: Linear) -> Linear:
         """The form with everything that has one value replaced by it, and decided min / max by their result."""

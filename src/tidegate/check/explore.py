@@ -8,14 +8,15 @@ fixed point of one iteration. A known large N skips whole cycles of states.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import count as count_from
 from itertools import product
 from math import inf, prod
+from typing import cast
 
 from tidegate.check import control
-from tidegate.check.automaton import Key, Node, Part, Straight, distinct
+from tidegate.check.automaton import Node, Part, Straight, distinct
 from tidegate.check.control import (
     Atom,
     Env,
@@ -44,6 +45,9 @@ from tidegate.ir.expr import Expr, Int
 
 MAX_STEPS = 200_000
 """Statements executed in one check."""
+
+LOOK_UPS = 16
+"""So many trips that are known already take the time of a statement."""
 
 CASE_STEPS = 1_500
 """Statements executed in one case before some size is looked at more closely."""
@@ -107,11 +111,13 @@ class Explorer:
         self.open = False  # whether the end of a loop was taken to be any number
         self.given = given
         self._conditions: dict[Expr, Formula] = {}
-        self._later: dict[tuple[Part, ...], tuple[frozenset[Atom | Index], ...]] = {}
+        self._later: dict[int, tuple[tuple[Part, ...], tuple[frozenset[Atom | Index], ...]]] = {}
         self.survey = survey(self.kernel, self.reader, self.given is not None)
         self.period = self.survey.period
         limit = 2 * max([1, *self.survey.distance.values()]) + 2 * max([1, *self.survey.compared])
-        limits = Limits(self.kernel, self.reader, self.survey, limit)
+        self.counted = exact
+        """Whether it is remembered how many trips loops have had that end by numbers."""
+        limits = Limits(self.kernel, self.reader, self.survey, limit, self.counted)
         self.unknown = Numbers(self.kernel, self.reader, machine.forms, limits, given.element if given else None)
         self.memory = Memory(self.reader, self.unknown)
 
@@ -202,6 +208,9 @@ class Explorer:
                 slow += isinstance(stop, Slow)
                 if isinstance(stop, Fault):
                     yield stop
+                if not isinstance(stop, Slow) and self._counts():
+                    work = [(case, False) for case in self._start()]
+                    continue
                 finer = [] if isinstance(stop, Slow) else self._closer(case)
                 if not finer and not isinstance(stop, Undecided):
                     candidates = [*self.mixed, *(case.atoms if isinstance(stop, Fault) else ())]
@@ -232,6 +241,15 @@ class Explorer:
         end = self.reader.linear(axis.extent)
         most = inf if end.terms else end.const
         return Place(Interval(0, most - 1), Interval(1, most), None if self.period > 1 else 0, end)
+
+    def _counts(self) -> bool:
+        """From here on it is remembered how many trips loops have had; whether that is news."""
+        if self.counted or not self.kernel.scalars:
+            return False
+        self.counted = True
+        self.unknown.limited(Limits(self.kernel, self.reader, self.survey, self.unknown.limits.most, True))
+        self.memory = Memory(self.reader, self.unknown)
+        return True
 
     def _closer(self, case: Case) -> list[Case]:
         """The case in parts of which each knows where one more grid index is: near its ends or between them."""
@@ -282,7 +300,7 @@ class Explorer:
             for scalar in self.kernel.arguments:
                 if scalar.dtype == I32:
                     known = known.holds(scalar.name, Int(self.given.argument(scalar.name)))
-        return Node(self.automaton.kind(self.machine.start(), self.shared), known)
+        return self.automaton.kind(self.machine.start(), self.shared).node(known)
 
     def _formula(self, condition: Expr) -> Formula:
         if condition not in self._conditions:
@@ -292,10 +310,10 @@ class Explorer:
     def _block(self, body: tuple[tir.Stmt, ...], nodes: list[Node], env: Env) -> list[Node]:
         """Where a block leads. What a part of it needs to know of sizes is told apart from there on, while later parts
         look at these sizes too."""
-        flows: dict[tuple[object, ...], tuple[Env, list[Node]]] = {(): (env, nodes)}
+        flows = [(env, nodes)]
         parts = self.automaton.parts(body)
         for part, later in zip(parts, self._looked_at(parts), strict=True):
-            work, flows = list(flows.values()), {}
+            work, told = flows, dict[tuple[object, ...], tuple[Env, list[Node]]]()
             while work:
                 here, nodes = work.pop()
                 try:
@@ -306,12 +324,20 @@ class Explorer:
                         raise
                     work += [(more, nodes) for more in finer]
                     continue
-                sizes = tuple((a, at) for a, at in here.atoms.items() if a in later and at != env.atoms[a])
-                places = tuple((n, at) for n, at in here.places.items() if Index(n) in later and at != env.places[n])
-                before = flows[sizes, places][1] if (sizes, places) in flows else []
-                known = replace(env, atoms={**env.atoms, **dict(sizes)}, places={**env.places, **dict(places)})
-                flows[sizes, places] = (known, distinct([*before, *nodes]))
-        return distinct([node for _, nodes in flows.values() for node in nodes])
+                key, known = self._remembered(env, here, later)
+                told[key] = (known, distinct([*told[key][1], *nodes]) if key in told else nodes)
+            flows = list(told.values())
+        return flows[0][1] if len(flows) == 1 else distinct([node for _, nodes in flows for node in nodes])
+
+    def _remembered(self, env: Env, here: Env, later: frozenset[Atom | Index]) -> tuple[tuple[object, ...], Env]:
+        """What is known more than at the head of a block, of what is looked at ``later``: as a key, and as a whole."""
+        if here is env:
+            return (), env
+        sizes = tuple((a, at) for a, at in here.atoms.items() if a in later and at != env.atoms[a])
+        places = tuple((n, at) for n, at in here.places.items() if Index(n) in later and at != env.places[n])
+        if not sizes and not places:
+            return (), env
+        return (sizes, places), replace(env, atoms={**env.atoms, **dict(sizes)}, places={**env.places, **dict(places)})
 
     def _finer(self, env: Env, stop: Undecided) -> list[Env]:
         """The environment in parts, of which each knows more of what was not decided."""
@@ -341,11 +367,11 @@ class Explorer:
         """The nodes for which a condition holds and the others; one that does not tell is both, with what each
         takes."""
         sides: dict[bool, list[Node]] = {True: [], False: []}
-        told: dict[Knowledge, list[Outcome]] = {}
         for node in nodes:
-            if node.known not in told:
-                told[node.known] = self._outcomes(condition, node.known, env)
-            for truth, known in told[node.known]:
+            key = (id(condition), node.known)
+            if key not in env.told:
+                env.told[key] = self._outcomes(condition, node.known, env)
+            for truth, known in cast(list[Outcome], env.told[key]):
                 sides[truth].append(node.knowing(known))
         return sides[True], sides[False]
 
@@ -365,14 +391,14 @@ class Explorer:
 
     def _looked_at(self, parts: tuple[Part, ...]) -> tuple[frozenset[Atom | Index], ...]:
         """Per part of a block the sizes and indices on which the control of later ones depends."""
-        if parts not in self._later:
+        if id(parts) not in self._later:  # with the parts, so that their id stays their own
             found: list[frozenset[Atom | Index]] = []
             later: frozenset[Atom | Index] = frozenset()
             for part in reversed(parts):
                 found.append(later)
                 later |= self._sizes(part)
-            self._later[parts] = tuple(reversed(found))
-        return self._later[parts]
+            self._later[id(parts)] = parts, tuple(reversed(found))
+        return self._later[id(parts)][1]
 
     def _sizes(self, part: Part | tir.Stmt) -> frozenset[Atom | Index]:
         forms: list[Linear] = []
@@ -385,6 +411,9 @@ class Explorer:
         return mine.union(*(self._sizes(stmt) for stmt in inner))
 
     def _straight(self, part: Straight, node: Node, env: Env) -> Node:
+        if self.shared and part in node.kind.after:
+            self._count(1)
+            return node.kind.after[part].node(node.known)
         at: At = tuple((name, place.value.exact) for name, place in env.places.items())
         observe, everyone = self.observe, self.machine.everyone
         watch = None if observe is None else lambda state, stmt: observe(state, node.known, stmt, env, everyone)
@@ -407,13 +436,16 @@ class Explorer:
         """What a loop neither asks for nor changes stays outside: nodes that differ in that alone are one inside."""
         if self.exact or not self.shared:
             return self._inside(loop, nodes, env)
-        framed: dict[Knowledge, list[Node]] = {}
+        out: list[Node] = []
         for node in nodes:
             inner, outer = self.memory.frame(loop, node.known)
-            framed.setdefault(outer, []).append(node.knowing(inner))
-        out: list[Node] = []
-        for outer, some in framed.items():
-            out += [node.knowing(node.known.joined(outer)) for node in self._inside(loop, some, env)]
+            here = node.knowing(inner)
+            table = self.memory.table(loop, inner, env)
+            if here not in table:
+                table[here] = self._recorded(self._inside, loop, here, env)
+            behind, mixed = table[here]
+            out += [node.knowing(node.known.joined(outer)) for node in behind]
+            self.mixed |= dict.fromkeys(mixed)
         return distinct(out)
 
     def _inside(self, loop: tir.For, nodes: list[Node], env: Env) -> list[Node]:
@@ -473,22 +505,25 @@ class Explorer:
         out: list[Node] = []
         tables: dict[Knowledge, Table] = {}
         for node in nodes:
-            if node.known not in tables:
-                tables[node.known] = self.memory.table(loop, node.known, inside)
-            table = tables[node.known]
-            if node.key not in table:
-                table[node.key] = self._recorded(loop, node, inside)
-            self._count(1)
-            behind, mixed = table[node.key]
+            table = tables.get(node.known)
+            if table is None:
+                table = tables[node.known] = self.memory.table(loop, node.known, inside)
+            if node not in table:
+                table[node] = self._recorded(self._trip, loop, node, inside)
+            behind, mixed = table[node]
             out += behind
-            self.mixed |= dict.fromkeys(mixed)
+            if mixed:
+                self.mixed |= dict.fromkeys(mixed)
+        self._count(1 + len(nodes) // LOOK_UPS)
         return distinct(out)
 
-    def _recorded(self, loop: tir.For, node: Node, inside: Env) -> Trip:
-        """A trip, and the sizes that it told apart."""
+    def _recorded(
+        self, follow: Callable[[tir.For, list[Node], Env], list[Node]], loop: tir.For, node: Node, env: Env
+    ) -> Trip:
+        """Where something leads, and the sizes that it told apart."""
         before, self.mixed = self.mixed, {}
         try:
-            return self._trip(loop, [node], inside), tuple(self.mixed)
+            return follow(loop, [node], env), tuple(self.mixed)
         finally:
             self.mixed = {**before, **self.mixed}
 
@@ -519,7 +554,7 @@ class Explorer:
         out."""
         head, tail = self.survey.edges(loop.index)
         middle = Interval(head, count - tail - 1)
-        seen: dict[tuple[frozenset[Key], int], int] = {}
+        seen: dict[tuple[frozenset[Hashable], int], int] = {}
         i, skipped = 0, False
         while i < count:
             if middle.low <= i <= middle.high:
@@ -544,7 +579,7 @@ class Explorer:
         """The node with a note in its log of iterations that were left out."""
         state = node.state.copy()
         state.log = Log(loop, (), state.now, state.log, skipped) if skipped else state.log
-        return Node(self.automaton.kind(state, shared=False), node.known)
+        return self.automaton.kind(state, shared=False).node(node.known)
 
     def _any(self, loop: tir.For, nodes: list[Node], env: Env, start: Linear, end: Linear) -> list[Node]:
         """Every number of iterations from head + tail on."""
@@ -555,7 +590,7 @@ class Explorer:
         middle = self._place(start, end, Interval(head, inf), far)
         # The residue of the index travels with the states, so that a condition may depend on it.
         groups = {(start.const + head) % self.period: nodes}
-        seen: dict[int, dict[Key, Node]] = {}
+        seen: dict[int, dict[Hashable, Node]] = {}
         while groups:
             following: dict[int, list[Node]] = {}
             for residue, some in groups.items():

@@ -167,6 +167,12 @@ class Numbers:
         self._ends: dict[Form, tuple[int, int]] = {}
         self._tests: dict[int, tuple[Test, Place3]] = {}
 
+    def limited(self, limits: Limits) -> None:
+        """From here on numbers are told apart like this."""
+        self.limits = limits
+        self._ends.clear()
+        self._following.clear()
+
     # ------------------------------------------------------------------------------------------ values
 
     def expression(self, e: ex.Expr, known: Knowledge) -> ex.Expr:
@@ -230,7 +236,7 @@ class Numbers:
         """The expression with names replaced, in addresses of words too."""
         known = dict(names)
         for name in ex.symbols(e):
-            if name in self.words:
+            if name in self.words and name not in names:
                 word = self.words[name]
                 moved = tuple(self.replaced(part, names) for part in word.address)
                 known[name] = self._named(replace(word, address=moved))

@@ -14,14 +14,15 @@ Shape = tuple[tuple[int, str], ...]
 
 
 class Limits:
-    """Per shape the values between which conditions and bounds can tell numbers apart. ``most``: for all others."""
+    """Per shape the values between which conditions and bounds can tell numbers apart. ``most``: for all others;
+    ``counts``: whether it is remembered how many trips a loop had, or only that it ran."""
 
-    def __init__(self, kernel: tir.Kernel, reader: Reader, survey: Survey, most: int) -> None:
+    def __init__(self, kernel: tir.Kernel, reader: Reader, survey: Survey, most: int, counts: bool) -> None:
         self.most = most
         loads = (s for s in tir.walk(kernel.body) if isinstance(s, tir.LdScalar))
         self.source: dict[str, str] = {str(s.scalar): str(s.src.tensor) for s in loads}
         self.found: dict[Shape, tuple[int, int]] = {}
-        for form, low, high in _compared(kernel, reader, survey):
+        for form, low, high in _compared(kernel, reader, survey, counts):
             for sign in (1, -1):
                 ends = sorted((sign * low, sign * high))
                 shape = self._shape(form, sign, {})
@@ -46,7 +47,7 @@ class Limits:
         return f"{tensors[name]}[]" if name in tensors else f"{self.source[name]}[]" if name in self.source else name
 
 
-def _compared(kernel: tir.Kernel, reader: Reader, survey: Survey) -> Iterator[tuple[Linear, int, int]]:
+def _compared(kernel: tir.Kernel, reader: Reader, survey: Survey, counts: bool) -> Iterator[tuple[Linear, int, int]]:
     """Forms that the kernel looks at, with the smallest and the largest value that it tells from others."""
     for stmt in tir.walk(kernel.body):
         if isinstance(stmt, tir.If):
@@ -55,4 +56,5 @@ def _compared(kernel: tir.Kernel, reader: Reader, survey: Survey) -> Iterator[tu
                 yield test.value, -const - 1, -const + one
         elif isinstance(stmt, tir.For):
             length = reader.linear(stmt.stop).plus(reader.linear(stmt.start), -1)
-            yield length, -length.const - 1, sum(survey.edges(stmt.index)) - length.const + 1
+            most = sum(survey.edges(stmt.index)) if counts else 0
+            yield length, -length.const - 1, most - length.const + 1

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
-from tidegate.check.automaton import Key, Node
+from tidegate.check.automaton import Node
 from tidegate.check.control import Atom, Env, Place, Reader, expression
 from tidegate.check.knowledge import Knowledge, Numbers
 from tidegate.ir import expr as ex
@@ -13,7 +14,7 @@ from tidegate.ir import tir
 Trip = tuple[list[Node], tuple[Atom, ...]]
 """Where a trip leads, and the sizes that it told apart."""
 
-Table = dict[Key, Trip]
+Table = dict[Node, Trip]
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,15 @@ class Memory:
         self._ends: dict[int, tuple[Place, frozenset[str]]] = {}
 
     def table(self, loop: tir.For, known: Knowledge, env: Env) -> Table:
-        """The trips of nodes that know so much, the index of the loop being where ``env`` has it."""
+        """What is known of nodes that know so much: where one trip leads them, the index of the loop being where
+        ``env`` has it, or where the loop leads them, if it has no place there."""
+        at = (id(loop), known)
+        found = env.told.get(at)
+        if found is None:
+            found = env.told[at] = self._table(loop, known, env)
+        return cast(Table, found)
+
+    def _table(self, loop: tir.For, known: Knowledge, env: Env) -> Table:
         names = self._asked(loop).names | self.unknown.names(known)
         if known.values or known.facts:
             names |= {loop.index}  # what is forgotten at the end of the trip depends on it
@@ -48,7 +57,7 @@ class Memory:
                 seen |= more
                 todo += more
         places = tuple((name, place) for name, place in env.places.items() if name in seen)
-        key = (id(loop), places, tuple(env.atoms.items()), tuple(env.ends.items()))
+        key = (id(loop), loop.index in env.places, places, tuple(env.atoms.items()), tuple(env.ends.items()))
         return self._tables.setdefault(key, {})
 
     def frame(self, loop: tir.For, known: Knowledge) -> tuple[Knowledge, Knowledge]:
@@ -56,12 +65,12 @@ class Memory:
         key = (id(loop), known)
         if key not in self._frames:
             asked = self._asked(loop)
-            self._frames[key] = self.unknown.parted(known, asked.names, asked.tensors)
+            self._frames[key] = self.unknown.parted(known, asked.names | {loop.index}, asked.tensors)
         return self._frames[key]
 
     def _asked(self, loop: tir.For) -> Asked:
         if id(loop) not in self._loops:  # with the loop, so that its id stays its own
-            names, tensors = {loop.index, *(n for e in control(loop) for n in ex.symbols(e))}, set()
+            names, tensors = {n for e in control(loop) for n in ex.symbols(e)}, set[str]()
             for stmt in tir.walk(loop.body):
                 names |= {n for e in control(stmt) for n in ex.symbols(e)}
                 if isinstance(stmt, tir.For):
