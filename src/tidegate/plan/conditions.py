@@ -110,7 +110,7 @@ class Conditions:
             bounds[Sym(name)] = found
         forms: dict[Form, Range] = {}
         for c in case:
-            if len(c.names) > 1 and c.terms:
+            if c.terms and (len(c.names) > 1 or _reach(c, *c.names) is None):
                 form, at = c.at()
                 forms[form] = forms.get(form, Range()) & at
         return any(at.empty for at in forms.values()) or self._clash(forms, bounds)

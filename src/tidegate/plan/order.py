@@ -15,7 +15,7 @@ from math import inf, lcm
 
 from tidegate.analyze.depend import Dependence, Kind, joint
 from tidegate.ir import legal, tir
-from tidegate.ir.expr import Bin, Expr, Int, Sym, evaluate, less, negated, parts, substitute, symbols
+from tidegate.ir.expr import Bin, Expr, Int, Sym, add, evaluate, less, negated, parts, substitute, symbols
 from tidegate.plan.conditions import Given
 from tidegate.plan.facts import Facts
 from tidegate.plan.pending import OPEN, Key, Pending, State, Wanted, apply, join, met, wanted
@@ -248,28 +248,40 @@ class Walk:
         head, period = self.told_apart(node)
         least = min(least, MOST_TRIPS)
         seen: list[tuple[State, Turned, int]] = []
-        state, leaving, turned, given = entering, None, self.turned, self.given
+        state, given, left = entering, self.given, list[tuple[State, Turned]]()
         for at in count_from():
             self.tell(node.loop, at, head, period, given)
             now = (state, self.turned, at % period)
             if at >= most or now in seen:
                 break
-            if len(seen) == MOST_STATES:
+            settled = len(seen) == MOST_STATES
+            if settled:
                 self.tell(node.loop, head, head, 1, given)
-                state = self.joined(node, state)
-                turned = self.turned if leaving is None else either_of(turned, self.turned)
-                leaving = state if leaving is None else join(leaving, state)
-                break
+                state = self.fixed_point(node, state)
             if at >= max(head, least):
                 seen.append(now)
+            before, turned = state, self.turned
             state = self.trip(node, state)
             if at + 1 >= least:
-                turned = self.turned if leaving is None else either_of(turned, self.turned)
-                leaving = state if leaving is None else join(leaving, state)
+                left.append(self.last_trip(node, before, turned))
+            if settled:
+                break
         self.indices.pop(node.loop.index, None)
-        assert leaving is not None  # there are as many trips as the least, and states recur after a trip only
-        self.given, self.turned = given, turned
+        self.given = given
+        leaving, self.turned = left[0]  # there are as many trips as the least, and states recur after a trip only
+        for other, turned in left[1:]:
+            leaving, self.turned = join(leaving, other), either_of(self.turned, turned)
         return leaving
+
+    def last_trip(self, node: Repeat, state: State, turned: Turned) -> tuple[State, Turned]:
+        """Where a trip leads behind which there is none: nothing is issued ahead in it. It comes after one that has a
+        next one, so that what that wants stands in both."""
+        following = self.turned
+        self.turned = turned
+        self.given |= {self.simple(Bin("<=", node.loop.trips, add(Sym(node.loop.index), 1)))}
+        found = self.trip(node, state), self.turned
+        self.turned = following
+        return found
 
     def tell(self, loop: legal.Loop, at: int, head: int, period: int, given: Given) -> None:
         """Notes what is known in trip ``at`` of an unknown number: the index, or that it is behind the first ones."""
@@ -293,7 +305,11 @@ class Walk:
         return min(head, MOST_HEAD), period if 0 < period <= MOST_RESIDUES else 1
 
     def joined(self, node: Repeat, entering: State) -> State:
-        """The state behind one trip or more, what holds at the head of the body being joined to a fixed point."""
+        """The state behind one trip or more."""
+        return self.trip(node, self.fixed_point(node, entering))
+
+    def fixed_point(self, node: Repeat, entering: State) -> State:
+        """What may hold at the head of the body, after any number of trips."""
         state, was_quiet = entering, self.quiet
         self.quiet = True
         while True:
@@ -304,7 +320,7 @@ class Walk:
                 break
             state = following
         self.quiet = was_quiet
-        return self.trip(node, state)
+        return state
 
     def exactly(self, node: Repeat, entering: State, count: int) -> State:
         """The state behind a known number of trips."""
