@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from tidegate.check.automaton import Node
-from tidegate.check.control import Atom, Env, Place, Reader, expression
+from tidegate.check.control import Atom, Env, Formula, Place, Reader, expression, tests_of
 from tidegate.check.knowledge import Knowledge, Numbers
 from tidegate.ir import expr as ex
 from tidegate.ir import tir
@@ -19,10 +19,17 @@ Table = dict[Node, Trip]
 
 @dataclass(frozen=True)
 class Asked:
-    """What control inside a loop depends on: names, and tensors whose elements it reads."""
+    """What control inside a loop depends on: the names in bounds and addresses, conditions with their names, names that
+    stand for something else in the course of a trip, and tensors whose elements are read."""
 
-    names: frozenset[str]
+    places: frozenset[str]
+    conditions: tuple[tuple[Formula, frozenset[str]], ...]
+    changed: frozenset[str]
     tensors: frozenset[str]
+
+    @property
+    def names(self) -> frozenset[str]:
+        return self.places.union(self.changed, *(names for _, names in self.conditions))
 
 
 class Memory:
@@ -46,19 +53,31 @@ class Memory:
         return cast(Table, found)
 
     def _table(self, loop: tir.For, known: Knowledge, env: Env) -> Table:
-        names = self._asked(loop).names | self.unknown.names(known)
+        asked = self._asked(loop)
+        names, truths = set(asked.places | self.unknown.names(known)), list[bool]()
         if known.values or known.facts:
-            names |= {loop.index}  # what is forgotten at the end of the trip depends on it
-        todo, seen = list(names), set(names)
+            names.add(loop.index)  # what is forgotten at the end of the trip depends on it
+        changed = asked.changed if loop.index in env.places else asked.changed | {loop.index}
+        for formula, mine in asked.conditions:
+            truth = None if mine & changed or self._noted(formula, env) else env.decided(formula)
+            if truth is None:
+                names |= mine
+            else:
+                truths.append(truth)
+        todo = list(names)
         while todo:
             place = env.places.get(todo.pop())
-            if place is not None:
-                more = self._end(place) - seen
-                seen |= more
-                todo += more
-        places = tuple((name, place) for name, place in env.places.items() if name in seen)
-        key = (id(loop), loop.index in env.places, places, tuple(env.atoms.items()), tuple(env.ends.items()))
+            more = self._end(place) - names if place is not None else frozenset[str]()
+            names |= more
+            todo += more
+        places = tuple((name, place) for name, place in env.places.items() if name in names)
+        atoms = tuple((a, at) for a, at in env.atoms.items() if names.intersection(ex.symbols(a.value)))
+        key = (id(loop), loop.index in env.places, tuple(truths), places, atoms, tuple(env.ends.items()))
         return self._tables.setdefault(key, {})
+
+    def _noted(self, formula: Formula, env: Env) -> bool:
+        """Is the outcome of a condition noted, even where it is clear?"""
+        return any(self.unknown.related(test.value, env) for test in tests_of(formula))
 
     def frame(self, loop: tir.For, known: Knowledge) -> tuple[Knowledge, Knowledge]:
         """What is known in two parts: what the loop may ask for or change, and the rest, the same behind it."""
@@ -70,15 +89,21 @@ class Memory:
 
     def _asked(self, loop: tir.For) -> Asked:
         if id(loop) not in self._loops:  # with the loop, so that its id stays its own
-            names, tensors = {n for e in control(loop) for n in ex.symbols(e)}, set[str]()
+            places, tensors, changed = {n for e in control(loop) for n in ex.symbols(e)}, set[str](), set[str]()
+            conditions = []
             for stmt in tir.walk(loop.body):
-                names |= {n for e in control(stmt) for n in ex.symbols(e)}
+                mine = frozenset(n for e in control(stmt) for n in ex.symbols(e))
+                if isinstance(stmt, tir.If):
+                    conditions.append((self.reader.formula(stmt.condition), mine))
+                    continue
+                places |= mine
                 if isinstance(stmt, tir.For):
-                    names.add(stmt.index)
+                    changed.add(stmt.index)
                 elif isinstance(stmt, tir.LdScalar):
-                    names.add(stmt.scalar)
+                    changed.add(stmt.scalar)
                     tensors.add(stmt.src.tensor)
-            self._loops[id(loop)] = loop, Asked(frozenset(names), frozenset(tensors))
+            found = Asked(frozenset(places), tuple(conditions), frozenset(changed), frozenset(tensors))
+            self._loops[id(loop)] = loop, found
         return self._loops[id(loop)][1]
 
     def _end(self, place: Place) -> frozenset[str]:
