@@ -40,7 +40,6 @@ class _Writer:
     sides: tuple[int, ...] = ()
     line: int = 32
     budget: int = 12
-    asked: list[str] = field(default_factory=list)
     loops: int = 0
 
     def fresh(self, prefix: str) -> str:
@@ -477,35 +476,23 @@ class _Writer:
             self.final_store(depth, scope, tiles)
 
     def guard(self, depth: int, scope: list[tuple[str, Dim]], tiles: list[Tile]) -> None:
-        """Statements where a condition on indices holds, sometimes others where it does not. Conditions on one index do
-        not nest, so none of them is always false."""
-        free = [index for index, _ in scope if index not in self.asked]
-        if not free:
+        """Statements where a condition on indices holds, sometimes others where it does not."""
+        if not scope:
             return
-        before = list(self.asked)
-        parts = []
-        for _ in range(1 + self.choose.chance(25)):
-            if free:
-                index = self.choose.pick(free)
-                parts.append(self.condition(index, [i for i in free if i != index]))
-                free = [i for i in free if i not in parts[-1].split()]
-        self.asked += [index for index, _ in scope if index not in free]
+        parts = [self.condition(scope) for _ in range(1 + self.choose.chance(25))]
         self.write(depth, f"if {' and '.join(parts)}:")
         self.block(depth + 1, scope, list(tiles), list(tiles))
         if self.choose.chance(30):
             self.write(depth, "else:")
             self.block(depth + 1, scope, list(tiles), list(tiles))
-        self.asked = before
 
-    def condition(self, index: str, others: list[str]) -> str:
+    def condition(self, scope: list[tuple[str, Dim]]) -> str:
+        index = self.choose.pick(scope)[0]
         if self.choose.chance(20):
             return f"{index} % {self.choose.many(2, 3)} == {self.choose.below(2)}"
         left = self.choose.pick((index, index, f"{index} + 1", f"2 * {index}"))
-        limited = any("until" in line for line in self.lines)
-        if others and not limited and self.choose.chance(20):
-            return f"{left} {self.choose.pick(('<', '<=', '>', '>='))} {self.choose.pick(others)}"
-        operator = self.choose.pick(("<", "<=", ">", ">=", "!=") if "2" in left else ("<", "<=", ">", ">=", "!=", "=="))
-        return f"{left} {operator} {self.choose.many(2, 5)}"
+        right = self.choose.pick(scope)[0] if self.choose.chance(20) else str(self.choose.below(5))
+        return f"{left} {self.choose.pick(('<', '<=', '>', '>=', '==', '!='))} {right}"
 
     def final_store(self, depth: int, scope: list[tuple[str, Dim]], tiles: list[Tile]) -> None:
         """A store that fits the grid, of a tile made for it."""
