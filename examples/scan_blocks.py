@@ -22,7 +22,7 @@ def scan_blocks(
     """y[b, t] = decay * y[b, t-1] + x[b, t] for t < lengths[b]; the rest of y is not meaningful."""
     for b, d in tg.grid(tg.range("B"), tg.tiles("D", BD)):
         state = tg.zeros((1, BD))
-        block_decay = tg.exp2(tg.full((1, 1), log2_decay) * BT)
+        block_decay = tg.exp2(log2_decay * BT)
         for t in tg.tiles(tg.load(lengths[b]), BT):
             block = tg.load(x[b, t, d], by=cuda.cp_async(), stages=STAGES)
             step = tg.positions(t) - (tg.end(t) - BT)

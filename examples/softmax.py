@@ -5,7 +5,7 @@ import tidegate as tg
 LOG2_E = 1.4426950408889634
 
 
-@tg.kernel(warps=8)
+@tg.kernel(warps=8, ctas_per_sm=4)  # few rows at a time: their bytes lie close together in memory
 def softmax(x: tg.Tensor["R", "COLS", "bf16"], y: tg.Out["R", "COLS", "bf16"], *, COLS=8192):
     for r in tg.grid(tg.tiles("R", 1)):
         row = tg.load(x[r, :]).astype("f32") * LOG2_E

@@ -7,47 +7,25 @@ source line with a caret, the facts that conflict, what to try. docs/errors.md i
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
-
-@dataclass(frozen=True)
-class Span:
-    """A place in the author's text: 1-based line, 0-based columns, and the text of that line."""
-
-    file: str
-    line: int
-    column: int
-    end_column: int
-    text: str
-
-    def render(self, label: str = "") -> str:
-        """The location, the line and a caret under it."""
-        number = str(self.line)
-        text = self.text.expandtabs(1)
-        stripped = text.lstrip()
-        shift = len(text) - len(stripped)
-        start = max(self.column - shift, 0)
-        width = max(min(self.end_column - shift, len(stripped.rstrip())) - start, 1)
-        gutter = " " * len(number)
-        pointer = " " * start + "^" * width
-        return (
-            f"  {self.file}:{self.line}\n {gutter} |\n {number} | {stripped.rstrip()}\n"
-            f" {gutter} | {pointer}{' ' + label if label else ''}"
-        )
+from tidegate.span import Span as Span
 
 
 class TidegateError(Exception):
-    """Base of the catalogue.
+    """A refusal, with its place in the source and what to try: the base of all errors that Tidegate raises.
 
-    Subclasses give ``code``, ``title``, a ``message`` template and a ``hint`` template over the same keyword fields.
-    ``span`` is where the problem is; ``related`` are further places, each with a label.
+    ``code`` is stable (TG101, ..; `tidegate errors CODE` explains it), ``str(error)`` the whole report. Subclasses
+    give ``code``, ``title``, a ``message`` template and a ``hint`` template over the same keyword fields, and an
+    ``example`` (message and hint) where the templates tell nothing. Their docstrings are the catalogue's text: what
+    conflicts with what. ``span`` is where the problem is; ``related`` are further places, each with a label.
     """
 
     code: ClassVar[str] = ""
     title: ClassVar[str] = ""
     message: ClassVar[str] = ""
     hint: ClassVar[str] = ""
+    example: ClassVar[tuple[str, str] | None] = None
 
     def __init__(
         self, span: Span | None = None, related: Sequence[tuple[Span | None, str]] = (), **fields: object
@@ -64,6 +42,7 @@ class TidegateError(Exception):
 
     @property
     def next_step(self) -> str:
+        """What the author could try, with its fields filled in."""
         return self.hint.format(**self.fields)
 
     def render(self) -> str:
@@ -98,7 +77,9 @@ def catalogue() -> Iterator[type[TidegateError]]:
 
 
 class UnsupportedSyntax(TidegateError):
-    """A kernel is a restricted Python subset: assignments, tile loops and tile expressions."""
+    """A kernel is read, not executed, and what it says must have a meaning on a GPU: assignments, loops over tiles,
+    conditions on integers and tile expressions do; other Python, and Python's functions on tiles, do not.
+    """
 
     code, title = "TG101", "unsupported Python"
     message = "{what} cannot be used inside a kernel"
@@ -106,7 +87,10 @@ class UnsupportedSyntax(TidegateError):
 
 
 class UnknownName(TidegateError):
-    """A name is read that nothing defines at that point."""
+    """A name is read that nothing defines at that point: it is misspelt, names a dimension (whose size is
+    tg.size("N")), or was made in a loop or branch that may not have run. Compile-time values come from keyword-only
+    constants, the module and enclosing functions.
+    """
 
     code, title = "TG102", "unknown name"
     message = "{name!r} is not defined here{why}"
@@ -114,7 +98,9 @@ class UnknownName(TidegateError):
 
 
 class NoSource(TidegateError):
-    """The source text of the function could not be found (it was made by exec, or its file has changed)."""
+    """A kernel is read from the text of its function, and that text could not be found: it was made by exec, by a
+    lambda or at a plain prompt, or its file has changed since.
+    """
 
     code, title = "TG103", "no source text"
     message = "the source of kernel {kernel!r} cannot be read: {reason}"
@@ -122,39 +108,60 @@ class NoSource(TidegateError):
 
 
 class BadSignature(TidegateError):
-    """Positional parameters are tensors: tg.Tensor, tg.Out, tg.InOut; keyword-only ones are compile-time constants."""
+    """The parameters of the function do not describe a kernel. Positional parameters are what a call passes, and
+    each is annotated with its kind and dtype: tg.Tensor, tg.Out or tg.InOut with sizes and a dtype, or tg.Scalar
+    with a dtype. Parameters behind a '*' are compile-time constants, and only they have defaults.
+    """
 
     code, title = "TG104", "bad kernel signature"
     message = "{what}"
     hint = "{advice}"
+    example = ("the annotation tg.Scalar of 's' does not say its dtype", 'write s: tg.Scalar["f32"]')
 
 
 class BadCall(TidegateError):
-    """A tile operation is called with the wrong number or kind of arguments."""
+    """An operation is called with arguments of the wrong number or kind: a number where it needs a tile, something
+    known only when the kernel runs where it needs a compile-time value, or a function that is none of tiles.
+    """
 
     code, title = "TG105", "wrong arguments"
     message = "{what}"
     hint = "{advice}"
+    example = ("axis=2 of a tile of shape (16, 32)", "fold one axis, from -2 to 1; fold the result again for another")
 
 
 class BadLoop(TidegateError):
-    """Loops run over tg.grid(...) (outermost, once) or tg.tiles(...)."""
+    """The head of a loop does not say what a GPU can run over. CTAs are one loop over tg.grid(tg.tiles(...), ...),
+    outermost and at most once; inside it, loops run in order over tg.tiles(extent, size), whose index stands for a
+    tile, or tg.range(extent), whose index is an integer. An extent is a dimension's name, a number or an integer;
+    indices have names of their own.
+    """
 
     code, title = "TG106", "bad loop"
     message = "{what}"
     hint = "{advice}"
+    example = (
+        "a loop over 'range(3)', which is no tg.grid, tg.tiles or tg.range",
+        "write tg.range(3), whose index is an integer of the kernel",
+    )
 
 
 class UnknownConstant(TidegateError):
-    """A compile-time constant or size is given that the kernel does not have, or with an unusable value."""
+    """What is given to compile, plain or a call by keyword fits no constant or dimension of the kernel, or its
+    value cannot be one: sizes are whole numbers from 0 to 2**31 - 1, constants are hashable.
+    """
 
     code, title = "TG107", "unknown or unusable constant"
     message = "{what}"
     hint = "{advice}"
+    example = ("kernel gemm has no constant or dimension 'BQ'", "it has BM, BN, BK, M, N, K, warps")
 
 
 class NotCarried(TidegateError):
-    """A value that changes in a loop must exist before it, with one type: a loop may run zero times."""
+    """A name is bound outside a loop or branch and rebound inside it, so its value behind it depends on what runs.
+    A tile may: it is carried, and keeps one dtype and shape, since a loop may run zero times. Integers, numbers and
+    compile-time values may not.
+    """
 
     code, title = "TG108", "value not carried"
     message = "{name!r} {what}"
@@ -162,58 +169,86 @@ class NotCarried(TidegateError):
 
 
 class CompileTimeFailure(TidegateError):
-    """An expression over compile-time values raised an exception when it was evaluated."""
+    """An expression without tiles is evaluated by Python when the kernel is compiled, and Python raised an
+    exception.
+    """
 
     code, title = "TG109", "compile-time expression failed"
     message = "{expression} raised {exception}"
-    hint = "compile-time expressions may use the keyword-only constants, literals and names of the enclosing module"
+    hint = "compute it from keyword-only constants, literals and names of the module; of tiles only .shape and .dtype"
 
 
 # ------------------------------------------------------------------------------------------ TG2xx shapes and dtypes
 
 
 class ShapeMismatch(TidegateError):
-    """The shapes of the operands of a tile operation do not fit."""
+    """The shapes of two operands, or of a tile and the window that takes it, do not fit. Operands broadcast as in
+    NumPy: matched from the last axis on, sizes agree or one is 1. Stores do not broadcast.
+    """
 
     code, title = "TG201", "shapes do not fit"
     message = "{what}"
     hint = "{advice}"
+    example = ("the window of y has shape (16, 32), the tile t (32, 16)", "transpose it: (t).T")
 
 
 class DtypeMismatch(TidegateError):
-    """The dtypes of the operands do not fit, or a dtype is unknown."""
+    """The dtypes of two operands, or of a tile and the tensor that takes it, differ where nothing converts them
+    silently: floats, integers and masks do not mix, nor do two narrow floats. Or a dtype is none.
+    """
 
     code, title = "TG202", "dtypes do not fit"
     message = "{what}"
     hint = "{advice}"
+    example = ("y holds f32, the tile t f16", 'write t.astype("f32")')
 
 
 class WindowMismatch(TidegateError):
-    """A window indexes each axis of its tensor with a tile index of the same dimension, or ':' for a fixed axis."""
+    """A window does not index its tensor as that lies in memory: one item per axis, and each a tile index of a loop
+    over that same dimension, an integer position, a slice of a fixed number of elements, ':' where the size is
+    fixed, or (not last) a tile of rows. The last axis is kept, since accesses run along it, unless the whole window
+    is one element.
+    """
 
     code, title = "TG203", "window does not fit its tensor"
     message = "{what}"
     hint = "{advice}"
+    example = (
+        "axis 0 of x has size M, the index n runs over N",
+        "index each axis with the tg.tiles index of the same dimension",
+    )
 
 
 class WrongDirection(TidegateError):
-    """tg.Tensor parameters are read only, tg.Out parameters written only; tg.InOut parameters are both."""
+    """A parameter is read that is only written, or written that is only read: tg.Tensor parameters are read only,
+    tg.Out parameters written only, and tg.InOut parameters are both.
+    """
 
     code, title = "TG204", "wrong direction"
     message = "{what}"
     hint = "{advice}"
+    example = ("b is a tg.Out, which is written only", "keep the tile in a variable, or declare the tensor tg.InOut")
 
 
 class OverlappingWrites(TidegateError):
-    """Two CTAs, or two threads of a CTA that nothing orders, would write the same elements of an output."""
+    """Two CTAs run in no order, and would touch the same elements of an output. Windows of outputs are indexed by
+    all grid indices, in the same places, by the index itself or by slices that move by their size. Or a tile of
+    rows or a slice is written that may overlap another one.
+    """
 
     code, title = "TG205", "writes to the same elements"
     message = "{what}"
     hint = "{advice}"
+    example = (
+        "the window written to y does not depend on the grid index n, so CTAs that differ in it collide",
+        "index y with n, or turn that grid axis into a loop inside the kernel",
+    )
 
 
 class NeverWritten(TidegateError):
-    """An output has no assignment at all."""
+    """A parameter is declared tg.Out or tg.InOut, and no statement writes it: a call would leave the array as it
+    was.
+    """
 
     code, title = "TG206", "output never written"
     message = "{tensor} is a {kind} and no statement writes it"
@@ -224,15 +259,23 @@ class NeverWritten(TidegateError):
 
 
 class BadSchedule(TidegateError):
-    """by=, stages= or to= ask for something that the instruction cannot do."""
+    """by=, stages= or to= ask for what the instruction, or the place of the load, cannot do. The schedule never
+    changes the meaning: without it the target's default is used.
+    """
 
     code, title = "TG301", "schedule not possible"
     message = "{what}"
     hint = "{advice}"
+    example = (
+        "stages=3 outside a tg.tiles loop: the tile is filled once, and needs one slot",
+        "drop stages=, or load the tile inside the loop that uses it",
+    )
 
 
 class CopyAlignment(TidegateError):
-    """cp.async moves 4, 8 or 16 bytes whose addresses are multiples of that size (PTX ISA, cp.async)."""
+    """cp.async moves 4, 8 or 16 bytes whose addresses are multiples of that size (PTX ISA, cp.async), and the
+    strides or offsets of this tensor do not promise that.
+    """
 
     code, title = "TG302", "copy not aligned"
     message = "cp.async needs pieces of {need} aligned bytes; {tensor} allows only {align}: {why}"
@@ -240,19 +283,22 @@ class CopyAlignment(TidegateError):
 
 
 class NoInstruction(TidegateError):
-    """No instruction of the target computes this operation on these shapes or dtypes."""
+    """No instruction of the target computes this operation on these shapes or dtypes; the plain program has no such
+    limit.
+    """
 
     code, title = "TG303", "no instruction for this"
     message = "{what}"
     hint = "{advice}"
+    example = ("mma.sync m16n8k16 on [8, 16] @ [16, 8]", "make the rows a multiple of 16")
 
 
 class UnknownTarget(TidegateError):
-    """The target name is not known."""
+    """The target is none of the machines whose facts are known, by name or by architecture."""
 
     code, title = "TG304", "unknown target"
     message = "{name!r} is no target"
-    hint = "use one of {known}"
+    hint = "{guess}use one of {known}"
 
 
 class UnknownProducer(TidegateError):
@@ -269,6 +315,14 @@ class WrongWarps(TidegateError):
     code, title = "TG306", "bad number of warps"
     message = "warps={warps} is not a power of two from 1 to 32"
     hint = "use warps={nearest}"
+
+
+class WrongOccupancy(TidegateError):
+    """The most CTAs that may share a multiprocessor are a number from 1 to 32."""
+
+    code, title = "TG307", "bad number of CTAs"
+    message = "ctas_per_sm={ctas} is not a number from 1 to 32"
+    hint = "use ctas_per_sm=4, or leave it out: then as many CTAs share a multiprocessor as fit"
 
 
 # ------------------------------------------------------------------------------------------ TG4xx memory
@@ -294,11 +348,17 @@ class UnknownTargetFact(TidegateError):
 
 
 class PlanRejected(TidegateError):
-    """A plan (made by a producer or loaded from a file) leaves a dependence unordered, or does not fit the program."""
+    """A plan (made by a producer or loaded from a file) leaves two accesses of the same bytes unordered, or is for
+    another program, target or warps than the kernel has now.
+    """
 
     code, title = "TG501", "plan rejected"
     message = "{what}"
     hint = "{advice}"
+    example = (
+        "RAW of t: nothing orders line 10 before line 11 at ld_t_r",
+        "add cp.async wait before ld_t_r, or let a producer make the plan",
+    )
 
 
 class PlanFormat(TidegateError):
@@ -310,11 +370,15 @@ class PlanFormat(TidegateError):
 
 
 class OrderNotProvable(TidegateError):
-    """Two accesses need an order that cannot be proved or provided here."""
+    """Two accesses of the same bytes need an order, and here it can be neither proved nor provided."""
 
     code, title = "TG503", "order not provable"
     message = "{what}"
     hint = "{advice}"
+    example = (
+        "cp_async_t does not declare when it completes, so nothing can be ordered after it",
+        "declare its completion in its class, or use another instruction",
+    )
 
 
 # ------------------------------------------------------------------------------------------ TG6xx TIR
@@ -326,13 +390,16 @@ class UnreadableTir(TidegateError):
     code, title = "TG601", "unreadable TIR"
     message = "{what}"
     hint = "{advice}"
+    example = ("expected a number or a name, found ')'", "write an expression of sizes and indices")
 
 
 class IllegalTir(TidegateError):
-    """TIR that reads well but breaks a rule that every kernel must keep (tidegate.ir.spec)."""
+    """TIR that reads well but breaks a rule that every kernel must keep: names, shapes, types, alignment, capacity,
+    who may execute what (tidegate.ir.spec).
+    """
 
     code, title = "TG602", "illegal TIR"
-    message = "kernel {kernel} breaks {count} rules of TIR\n{violations}"
+    message = "kernel {kernel} breaks {rules} of TIR\n{violations}"
     hint = "correct the lines named above; docs/tir.md gives the rules"
 
 
@@ -340,11 +407,15 @@ class IllegalTir(TidegateError):
 
 
 class WrongArrays(TidegateError):
-    """The arrays given to the simulator do not fit the parameters and sizes of the kernel."""
+    """The arrays given to the simulator do not fit the parameters, dtypes and sizes of the kernel."""
 
     code, title = "TG711", "arrays do not fit the kernel"
     message = "{what}"
     hint = "{advice}"
+    example = (
+        "M = 100 (axis 0 of a) is no multiple of 16, which the kernel relies on",
+        "pad the arrays, or compile the kernel without that promise on M",
+    )
 
 
 class NotExecutable(TidegateError):
@@ -355,15 +426,29 @@ class NotExecutable(TidegateError):
     hint = "tidegate.ir.spec.verify(kernel) lists every rule that the kernel breaks"
 
 
+class IntegerOverflow(TidegateError):
+    """Integers of a kernel (positions, trips, conditions, numbers beside a tile) have 32 bits on a GPU, and what
+    overflows is not defined there. The plain program and the simulator compute exactly, and refuse what would overflow.
+    Elements of tiles wrap instead, the same everywhere.
+    """
+
+    code, title = "TG714", "integer beyond 32 bits"
+    message = "{expression} is {value} where {names}, and integers have 32 bits: -2**31 to 2**31 - 1"
+    hint = 'divide before multiplying, or compute with a tile, which wraps or has 64 bits: tg.full((1,), n, "i64")'
+
+
 # ------------------------------------------------------------------------------------------ TG7xx compile and run
 
 
 class WrongArguments(TidegateError):
-    """The arrays of a call do not fit the kernel's parameters."""
+    """The arrays and numbers of a call do not fit the kernel's parameters: their count, dtypes, shapes, strides,
+    alignment or place, or an output that shares memory with another array.
+    """
 
     code, title = "TG701", "wrong arguments"
     message = "{kernel}: {what}"
     hint = "{advice}"
+    example = ("scale: x is f32, the array is float64", "convert it to f32")
 
 
 # ------------------------------------------------------------------------------------------ TG8xx CUDA text and launch
@@ -378,11 +463,14 @@ class NotEmitted(TidegateError):
 
 
 class NotEmittable(TidegateError):
-    """An instruction is given a layout, type or width that it cannot have on the machine."""
+    """An instruction is given a layout, type or width that it cannot have on the machine: TIR allows more than the
+    hardware does.
+    """
 
     code, title = "TG802", "instruction does not fit its operands"
     message = "{what}"
     hint = "{advice}"
+    example = ("cp.async of 2 bytes", "use pieces of 4, 8 or 16 bytes")
 
 
 class NoCompiler(TidegateError):
@@ -410,7 +498,9 @@ class NoDriver(TidegateError):
 
 
 class LaunchRefused(TidegateError):
-    """The kernel needs more of a resource than the GPU has, or was compiled for another GPU."""
+    """The kernel needs more of a resource (shared memory, threads, registers) than the GPU has, or was compiled for
+    another GPU.
+    """
 
     code, title = "TG822", "kernel does not fit the GPU"
     message = "{kernel} on {device}: {what}"
@@ -469,7 +559,9 @@ class UnknownKernel(TidegateError):
 
 
 class BadSetting(TidegateError):
-    """--set takes NAME=VALUE, where the value is an integer, a float, true, false or a string."""
+    """--set takes NAME=VALUE, where the value is an integer, a float, true, false or a string, and the name one of
+    the kernel's constants, sizes or scalars.
+    """
 
     code, title = "TG855", "bad --set"
     message = "--set {text!r}: {reason}"

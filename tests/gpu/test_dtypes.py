@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from judging import difference
-from typed import KINDS, casting_to_all, exchanging, multiplying, numbers, operands, turning
+from typed import KINDS, MIXED, casting_to_all, exchanging, multiplying, numbers, operands, turning
 
 from tidegate.ir.dtypes import DTYPES
 from tidegate.ops.convert import convert
@@ -77,4 +77,20 @@ def test_products(gpu: Any, kind: tuple[str, str, bool], turned: str) -> None:
         kernel(a, b, c, **options)
         kernel.plain(a, b, plain, **options)
         bound = rounding_bound(kernel.program(**options), {"a": a, "b": b, "c": c}, target)["c"]
+        assert not (text := difference(c, plain, bound)), f"{m} x {n} x {k}: {text}"
+
+
+@pytest.mark.parametrize("turned", ["", "b"])
+@pytest.mark.parametrize("kind", MIXED, ids=lambda k: k[0])
+def test_products_of_both_8_bit_floats(gpu: Any, kind: tuple[str, str], turned: str) -> None:
+    kernel, target = multiplying(kind[0], "f32", turned, other=kind[1]), find(gpu.arch)
+    if not target.fact("float8_mma"):
+        pytest.skip(f"{target.name} does not multiply {kind[0]}")
+    for m, n, k in ((64, 96, 160), (32, 32, 0), (208, 208, 112)):
+        a, b = operands(DTYPES[kind[0]], turned, m, n, k)[0], operands(DTYPES[kind[1]], turned, m, n, k)[1]
+        c = unwritten((m, n), DTYPES["f32"])
+        plain = c.copy()
+        kernel(a, b, c)
+        kernel.plain(a, b, plain)
+        bound = rounding_bound(kernel.program(), {"a": a, "b": b, "c": c}, target)["c"]
         assert not (text := difference(c, plain, bound)), f"{m} x {n} x {k}: {text}"

@@ -41,6 +41,14 @@ def copy(x: tg.Tensor[4, 128, "f32"], y: tg.Out[4, 128, "f32"]):
     for r in tg.tiles(4, 1):
         y[r, :] = tg.load(x[r, :], by=cuda.cp_async())
 """
+SCALED = """
+import tidegate as tg
+
+
+@tg.kernel(warps=1)
+def scaled(x: tg.Tensor[32, "f32"], alpha: tg.Scalar["f32"], shift: tg.Scalar["i32"], y: tg.Out[32, "f32"]):
+    y[:] = tg.load(x[:]) * alpha + shift
+"""
 
 
 @dataclass(frozen=True)
@@ -66,6 +74,7 @@ def tidegate(
     monkeypatch.setenv("TIDEGATE_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "kernels.py").write_text(KERNELS)
+    (tmp_path / "scaled.py").write_text(SCALED)
 
     def run(*arguments: str) -> Outcome:
         with pytest.raises(SystemExit) as stop:
@@ -202,7 +211,14 @@ def test_tir_files(tidegate: Callable[..., Outcome], file: Callable[[str, str], 
     found = tidegate("check", bad, "--json")
     assert (found.status, found.json["status"]) == (1, "unsafe")
     illegal = file("illegal.tir", text.replace("buffer row f32", "buffer row bf16"))
-    assert tidegate("check", illegal, "--json").error["code"] == "TG602"
+    refused = tidegate("check", illegal, "--json").error
+    assert (refused["code"], refused["where"]["file"]) == ("TG602", illegal)
+    assert f"{illegal}:{refused['where']['line']}: " in refused["message"]
+
+
+def test_the_case_of_a_target_does_not_matter(tidegate: Callable[..., Outcome]) -> None:
+    upper, lower = (tidegate("tir", "kernels.py", "--target", name) for name in ("SM_80", "sm_80"))
+    assert upper.out == lower.out
 
 
 def test_settings_reach_the_kernels_that_have_them(tidegate: Callable[..., Outcome]) -> None:
@@ -214,6 +230,16 @@ def test_settings_reach_the_kernels_that_have_them(tidegate: Callable[..., Outco
     assert double["constants"] == {"STAGES": 3, "FACTOR": 0.5}
     assert double["sizes"] == {"R": 9}
     assert (double["warps"], copy["warps"]) == (2, 2)
+
+
+@pytest.mark.parametrize("command", ["run", "plan", "explain", "tir", "cuda", "smem", "check"])
+def test_the_value_of_a_scalar_may_be_set(tidegate: Callable[..., Outcome], command: str) -> None:
+    words = (command, "scaled.py", "--set", "alpha=0.25", "--set", "shift=-3")
+    found = tidegate(*words, "--json")
+    assert found.status == 0
+    if command == "run":
+        assert found.json[0]["scalars"] == {"alpha": 0.25, "shift": -3}
+        assert "alpha=0.25, shift=-3" in tidegate(*words).out
 
 
 def test_inputs_of_the_file(tidegate: Callable[..., Outcome], file: Callable[[str, str], str]) -> None:
@@ -301,6 +327,10 @@ def test_the_version_comes_at_once() -> None:
         (["smem", "kernels.py", "--set", "STAGES=100000"], "TG401"),
         (["run", "kernels.py", "--target", "pdp11"], "TG304"),
         (["smem", "kernels.py", "--target", ""], "TG304"),
+        (["smem", "kernels.py", "--target", "sm80"], "TG304"),
+        (["run", "scaled.py", "--set", "alpha=abc"], "TG855"),
+        (["check", "scaled.py", "--set", "shift=0.5"], "TG855"),
+        (["smem", "scaled.py:scaled", "--set", "alpha=1e39"], "TG855"),
         (["run", "kernels.py", "--plan", "best"], "TG305"),
         (["run", "kernels.py", "--plan", ""], "TG305"),
         (["run", "kernels.py", "--plan", "missing.json"], "TG502"),

@@ -17,7 +17,9 @@ from tidegate import cuda
 from tidegate.check import check
 from tidegate.errors import TidegateError
 from tidegate.ir import tir
+from tidegate.ir.dtypes import F32, I32
 from tidegate.ir.text import parse_kernel, print_kernel
+from tidegate.ops.arguments import split
 from tidegate.ops.plain import rounding_bound
 from tidegate.runtime.arguments import packed
 from tidegate.runtime.compiled import Compiled
@@ -345,6 +347,19 @@ def test_arguments_are_checked_and_given_in_order() -> None:
     assert (y == 4).all()
 
 
+@pytest.mark.parametrize("value", [np.float32(0.5), np.float64(0.5), np.array(0.5, "f4"), np.array(0.5), 0.5])
+@pytest.mark.parametrize("count", [2, np.int64(2), np.array(2, "i4"), np.array(2)])
+def test_arrays_without_axes_are_numbers(value: Any, count: Any) -> None:
+    assert split("k", ("s", "n"), {"s": F32, "n": I32}, (value, count))[1] == {"s": 0.5, "n": 2}
+
+
+@pytest.mark.parametrize("given", [np.array([2]), np.array(2.5), np.array(True), np.array(2**31), None, "2"])
+def test_other_arrays_are_no_numbers(given: Any) -> None:
+    with pytest.raises(TidegateError) as error:
+        split("k", ("n",), {"n": I32}, (given,))
+    assert error.value.code == "TG701"
+
+
 def test_launch_arguments_are_the_bits_of_the_numbers() -> None:
     kernel = scattered.compile("sm_80").kernel
     assert packed(kernel, (-1.5, -2)) == (0xBFC00000, 0xFFFFFFFE)
@@ -372,6 +387,47 @@ def test_an_f32_scalar_takes_the_dtype_of_the_tile() -> None:
     with pytest.raises(TidegateError) as error:
         scaled.plain(x, 1e39, y)
     assert error.value.code == "TG701"
+
+
+@tg.kernel(warps=1)
+def products(
+    x: tg.Tensor["T", 16, "f32"], n: tg.Scalar["i32"], y: tg.Out["T", 16, "f32"], z: tg.Out[1, "i32"], *, WHERE="none"
+):
+    for t in tg.tiles("T", 8):
+        y[t, :] = tg.load(x[t, :])
+    z[0] = tg.full((1,), n, "i32") * n * n
+    if WHERE == "position":
+        z[0] = tg.load(x[n * n, :]).sum(axis=0).astype("i32")
+    elif WHERE == "condition":
+        if n * n > 10:
+            z[0] = 1
+    elif WHERE == "guarded":
+        if n < 100 and n * n > 10:
+            z[0] = 1
+    elif WHERE == "trips":
+        for _i in tg.range(n * n - 2147000000):
+            z[0] = 1
+    elif WHERE == "splat":
+        z[0] = n * n
+
+
+@pytest.mark.parametrize("how", ["plain", "simulate"])
+@pytest.mark.parametrize("where", ["none", "guarded", "condition", "trips", "splat", "position"])
+def test_integers_beyond_32_bits_are_refused_and_tiles_wrap(how: str, where: str) -> None:
+    x, y, z = np.ones((8, 16), "f4"), np.empty((8, 16), "f4"), np.zeros(1, "i4")
+    run = products.plain if how == "plain" else products.compile("sm_80", WHERE=where).simulate
+    given = {"WHERE": where} if how == "plain" else {}
+    run(x, 3, y, z, **given)
+    if where in ("none", "guarded"):
+        run(x, 46341, y, z, **given)
+        assert z[0] == np.array(46341**3 % 2**32, "u4").view("i4")
+        return
+    with pytest.raises(TidegateError) as error:
+        run(x, 46341, y, z, **given)
+    assert error.value.code == "TG714"
+    assert "n * n" in error.value.text
+    assert "2147488281 where n = 46341" in error.value.text
+    assert how == "simulate" or "n * n" in str(error.value.span and error.value.span.text)
 
 
 def test_sequences_of_all_lengths_with_sixteen_bit_tiles() -> None:

@@ -7,7 +7,19 @@ from typing import Any
 import numpy as np
 import pytest
 from judging import difference
-from typed import K_STEP, KINDS, casting, casting_to_all, dot_of, exchanging, multiplying, numbers, operands, turning
+from typed import (
+    K_STEP,
+    KINDS,
+    MIXED,
+    casting,
+    casting_to_all,
+    dot_of,
+    exchanging,
+    multiplying,
+    numbers,
+    operands,
+    turning,
+)
 
 import tidegate as tg
 from tidegate import cuda
@@ -224,6 +236,26 @@ def test_products_compile_without_spills(kind: tuple[str, str, bool], turned: st
         code = kernel.compile(target, BM=96, BN=80, BK=32).cubin
         assert code is not None
         assert code.spills == 0
+
+
+@pytest.mark.parametrize("turned", ["", "a", "b", "ab"])
+@pytest.mark.parametrize("kind", MIXED, ids=lambda k: k[0])
+def test_products_of_both_8_bit_floats(kind: tuple[str, str], turned: str) -> None:
+    kernel = multiplying(kind[0], "f32", turned, other=kind[1])
+    compiled = kernel.compile("sm_89", multiples=dict.fromkeys("MNK", 16))
+    for m, n, k in ((48, 64, 64), (16, 32, 48), (32, 16, 0)):
+        a, b = operands(DTYPES[kind[0]], turned, m, n, k)[0], operands(DTYPES[kind[1]], turned, m, n, k)[1]
+        c = agree(kernel, compiled, [a, b], ("late", "random"))
+        assert np.abs(c - reference(kind[0], turned, a, b)).max(initial=0) <= 1e-4
+    assert f"mma_m16n8k32_{kind[0]}_{kind[1]}(" in compiled.cuda
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("kind", MIXED, ids=lambda k: k[0])
+def test_products_of_both_8_bit_floats_compile(kind: tuple[str, str]) -> None:
+    for target in TARGETS:
+        if target != "sm_80":
+            assert multiplying(kind[0], "f32", "b", other=kind[1]).compile(target).cubin.spills == 0
 
 
 @tg.kernel(warps=2)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import string
 from pathlib import Path
 
 import pytest
 
+import tidegate as tg
+from tidegate import cuda
 from tidegate.errors import TidegateError, catalogue
 from tidegate.explain.errors import SECTIONS, entries, markdown
 
@@ -39,3 +42,20 @@ def test_every_error_says_what_and_what_next(cls: type[TidegateError]) -> None:
     error = cls(**dict.fromkeys(names, "something"))
     assert str(error).startswith(f"error[{cls.code}] {cls.title}: ")
     assert "{" not in error.text + error.next_step
+    assert cls.example or cls.message != "{what}", "the catalogue would show the name of a field"
+
+
+PUBLIC = [
+    *(getattr(tg, name) for name in tg.__all__),
+    *(f for f in vars(cuda).values() if getattr(f, "__module__", "") == cuda.__name__),
+]
+
+
+@pytest.mark.parametrize("thing", PUBLIC, ids=lambda t: t.__name__)
+def test_every_public_name_says_what_it_does_and_raises(thing: type) -> None:
+    text = inspect.getdoc(thing) or ""
+    assert len(text.splitlines()[0]) > 20
+    codes = {e.code for e in entries()}
+    named = set(re.findall(r"TG\d\w\w", text))
+    assert named, "no word of the errors that it raises"
+    assert {code for code in named if code[2:].isdigit()} <= codes

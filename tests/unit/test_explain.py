@@ -78,7 +78,8 @@ def test_the_summary_is_a_page() -> None:
     run = {"ok": False, "matches": True, "max_rel_error": 0.0, "faults": ["fault"] * 9}
     result = {
         "kernel": "k", "file": "k.py", "line": 3, "target": "sm_80", "plan": "in_order", "warps": 1, "constants": {},
-        "sizes": {}, "seed": 0, "verdict": "not proved", "scope": "every CTA", "findings": ["race: " + "word " * 60],
+        "sizes": {}, "scalars": {"s": 0.5}, "seed": 0, "verdict": "not proved", "scope": "every CTA",
+        "findings": ["race: " + "word " * 60],
         "not_proved_because": "too much", "simulations": [{"completion": "late", **run}], "smem_bytes": 0,
         "smem_capacity": 1, "gpu": None, "syncs": [], "timings": {"parse": 1.0, "compile": None},
     }  # fmt: skip

@@ -28,7 +28,7 @@ LEVEL = {room: level for level, group in enumerate(GROUPS) for room in group}
 # The checker is only worth something if it shares no logic with what it checks: it knows the IR and the target's facts.
 INDEPENDENT = {"check": {"legalise", "analyze", "plan", "solve", "lower"}}
 
-EVERYONE = {"errors"}  # may be imported by every room, so it stands on none
+EVERYONE = {"errors", "span"}  # may be imported by every room, so they stand on none
 SURFACE = {"__init__", "__main__"}  # the public surface and the way in: stand on everything
 FACADE = {"lang/kernel.py"}  # what an author holds: runs the whole pipeline, so may name anything for the type checker
 

@@ -118,9 +118,17 @@ SOURCES: dict[str, list[str]] = {
         inside("x = t[0, 1]"),
         inside("x = t[0]"),
         inside("x = t[m, None]"),
+        inside("x = [t for _ in range(3)]"),
+        inside("x = t and t"),
+        inside("x = 0 < t < 1"),
+        inside("x = a.shape[0]"),
+        inside("x = t.exp()"),
+        inside("try:\n    x = t\nfinally:\n    pass"),
+        numbers("if alpha > 0.5:\n        t = t * 2.0"),
     ],
     "TG102": [
         inside("t = t + offset"),
+        inside("x = tg.load(a[m, n], by=cuda.copy())"),
         inside('for q in tg.tiles("K", B):\n    y = t\nt = y'),
         inside('for q in tg.tiles("K", B):\n    y = t\nfor q in tg.tiles("K", B):\n    y = -t\nt = y'),
         inside('for q in tg.tiles("N", B):\n    pass'),
@@ -148,6 +156,10 @@ SOURCES: dict[str, list[str]] = {
         ),
         source("pass", 'a: tg.Tensor["s", "f32"], s: tg.Scalar["i32"]'),
         source("pass", 'a: tg.Tensor["M", "f32"], *rest'),
+        source("pass", 'a: tg.Tensor, s: tg.Scalar["f32"]'),
+        source("pass", 'a: tg.Tensor["M", "f32"], s: tg.Scalar'),
+        source("pass", 'a: tg.Tensor["M", "f32"], s: float'),
+        source("pass", 'a: tg.Tensor["a", "f32"]'),
         source("pass", 'a: tg.Tensor["M", "f32"], *, plan=1'),
         HEAD + 'class Q:\n    @tg.kernel\n    def k(self, a: tg.Tensor["M", "f32"]):\n        pass\nk = Q().k\n',
     ],
@@ -157,7 +169,12 @@ SOURCES: dict[str, list[str]] = {
         inside("x = tg.load(a[m, n], by=cuda.cp_async)"),
         inside("x = t + m"),
         inside("x = math.sqrt(t)"),
-        inside("b[m, n] = 3"),
+        inside("x = max(t, 0)"),
+        inside('x = tg.load(a[m, n], by="cp_async")'),
+        source('for m in tg.grid(*[tg.tiles("M", B)]):\n    pass'),
+        inside("x = helper(t)").replace("class Box", "def helper(x): return x\n\nclass Box"),
+        inside("for q in tg.range(1, 4):\n    pass"),
+        inside('b[m, n] = "3"'),
         inside("x = tg.maximum(1, 2)"),
         inside("x = t * 1e39"),
         inside("x = tg.sum(t)"),
@@ -175,13 +192,17 @@ SOURCES: dict[str, list[str]] = {
         ),
         numbers("x = tg.load(counts[0], stages=2)"),
         numbers("alpha = t"),
-        numbers("t = alpha * 2.0"),
+        numbers("t = tg.dot(alpha * 2.0, t)"),
         numbers("t = tg.full((8,), 1.5, alpha)"),
     ],
     "TG106": [
         inside("for q in range(3):\n    pass"),
         inside('for q in tg.tiles("K", 0):\n    pass'),
         inside('for m in tg.tiles("K", B):\n    pass'),
+        inside("for q in tg.range(t):\n    pass"),
+        inside('for q in tg.grid(tg.tiles("K", B)):\n    pass'),
+        source('for m in tg.grid("M"):\n    pass'),
+        source('for m in tg.grid(tg.tiles("M", 16)):\n    pass', 'tg: tg.Tensor["M", "f32"], b: tg.Out["M", "f32"]'),
         source('for m in tg.grid(tg.tiles("M", B), tg.tiles("K", B)):\n    pass'),
         source("for m in tg.grid(tg.range(n)):\n    pass", 'n: tg.Scalar["i32"], b: tg.Out["M", "f32"]'),
         source(OPEN + CLOSE + "t = tg.zeros((4, 4))"),
@@ -195,7 +216,7 @@ SOURCES: dict[str, list[str]] = {
         numbers("for q in tg.range(n):\n        n = q"),
         source("x = 1\n" + OPEN + "    x = x + 1\n    b[m, n] = t * x\n"),
     ],
-    "TG109": [inside("x = 1 / 0"), inside("x = t * t.shape[2]"), inside("x = tg.load(a[m, n], by=cuda.copy())")],
+    "TG109": [inside("x = 1 / 0"), inside("x = t * t.shape[2]"), inside("x = B.real.missing")],
     "TG201": [
         inside("t = t + tg.zeros((8, 8))"),
         inside("t = tg.dot(t, tg.zeros((8, 8)))"),
@@ -213,6 +234,7 @@ SOURCES: dict[str, list[str]] = {
         inside('x = t.astype("f16") + t.astype("bf16")'),
         inside("", '    b[m, n] = t.astype("f16")\n'),
         source("pass", 'a: tg.Tensor["M", "int8"]'),
+        source("pass", 'a: tg.Tensor["M", "fp16"]'),
         inside("x = (t > 0.0) + 1"),
         inside("x = (t > 0.0) & 2"),
         inside("x = tg.positions(m) & (t > 0.0)"),
@@ -249,6 +271,10 @@ SOURCES: dict[str, list[str]] = {
             'b: tg.Out["M", "M", "f32"]',
         ),
         heads("", "    d[h // 2, m, :] = t\n"),
+        source(
+            'for h in tg.grid(tg.range("H")):\n    b[h * 8 : h * 8 + 16] = tg.zeros(16)',
+            'a: tg.Tensor["H", "f32"], b: tg.Out["M", "f32"]',
+        ),
         heads("", "    d[h, m, :] = t\n    d[h + 1, m, :] = t\n"),
         source(
             'for h, i in tg.grid(tg.range("H"), tg.range("H")):\n'
@@ -301,10 +327,13 @@ def _requests() -> Iterator[tuple[str, Callable[[Any, Path], object]]]:
     yield "TG107", lambda k, _: k.compile(target="h200", BQ=3)
     yield "TG107", lambda k, _: k.compile(target="h200", M=-1)
     yield "TG107", lambda k, _: k.plain(M=1.5)
+    yield "TG107", lambda k, _: k.plain(a=np.zeros((4, 4), "f4"), b=np.zeros((4, 4), "f4"))
+    yield "TG107", lambda k, _: k(np.zeros((4, 4), "f4"), b=np.zeros((4, 4), "f4"))
     yield "TG107", lambda k, _: k.compile(target="h200", multiples={"Q": 8})
     yield "TG107", lambda k, _: k.compile(target="h200", B=[16])
     yield "TG304", lambda k, _: k.compile(target="h300")
     yield "TG304", lambda k, _: k.compile(target=[])
+    yield "TG304", lambda k, _: k.compile(target="SM80")
     yield "TG305", lambda k, _: k.compile(target="h200", plan="fastest")
     yield "TG305", lambda k, _: k.compile(target="h200", plan=[])
     yield "TG402", lambda k, _: Target("toy", "sm_80", {"warps": Fact(4, "none")}).fact("smem_per_cta")
@@ -458,6 +487,19 @@ def test_unknown_completion_policy_is_refused(tmp_path: Path) -> None:
     error = report(tmp_path, lambda: compiled.simulate(a, a.copy(), completion="never"))
     assert error.code == "TG701"
     assert "early, late, random" in error.next_step
+
+
+@pytest.mark.parametrize(
+    ("shapes", "text"),
+    [
+        (((8, 4), (8, 16)), "a is [M, 16], got shape (8, 4): axis 1 has 16 elements"),
+        (((8, 16), (9, 16)), "b is [M, 16], got shape (9, 16): axis 0 has M = 8 elements, as axis 0 of a"),
+    ],
+)
+def test_wrong_shapes_are_named_by_axis(shapes: Any, text: str, tmp_path: Path) -> None:
+    kernel = load(inside("").replace('"K", "f32"', '16, "f32"').replace('tg.tiles("K"', "tg.tiles(16"), tmp_path).k
+    error = report(tmp_path, lambda: kernel.plain(*(np.zeros(s, "f4") for s in shapes)))
+    assert error.text == f"k: {text}"
 
 
 @pytest.mark.parametrize("how", ["plain", "simulate"])

@@ -9,7 +9,7 @@ import pytest
 from kernels import example
 
 from tidegate.analyze.memory import alignment, lives
-from tidegate.errors import OverCapacity
+from tidegate.errors import OverCapacity, PlanRejected, WrongOccupancy
 from tidegate.runtime.compiled import Compiled
 
 
@@ -78,3 +78,29 @@ def test_the_report_needs_no_plan_and_takes_milliseconds() -> None:
     assert time.perf_counter() - start < 0.05
     assert {b.name: b.bytes for b in report.buffers} == {"x": 3 * 16384, "y": 3 * 32768}
     assert report.peak == sum(b.bytes for b in report.buffers)
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_89", "sm_90a"])
+def test_no_more_ctas_share_a_multiprocessor_than_asked(target: str) -> None:
+    softmax = example("softmax").softmax
+    for ctas in range(1, 33):
+        k = softmax.compile(target=target, ctas_per_sm=ctas)
+        whole = k.smem.capacity + 1024
+        assert k.plan.smem_bytes == k.kernel.smem == k.smem.requested
+        assert whole // (k.plan.smem_bytes + 1024) <= ctas
+        assert whole // (k.plan.smem_bytes - 128 + 1024) > ctas  # one granule less lets another one in
+    wide = example("gemm").gemm_v2.compile(target="h200", ctas_per_sm=2)
+    assert wide.plan.smem_bytes == wide.smem.peak  # needs more than that by itself
+
+
+def test_a_plan_keeps_the_ctas_per_multiprocessor() -> None:
+    softmax = example("softmax").softmax
+    free = softmax.compile(target="h200", ctas_per_sm=None).plan
+    with pytest.raises(PlanRejected, match="more than 4 CTAs share a multiprocessor"):
+        softmax.compile(target="h200", ctas_per_sm=4, plan=free)
+
+
+@pytest.mark.parametrize("ctas", [0, 33, -1, 2.5, "4", True])
+def test_a_wrong_number_of_ctas_is_refused(ctas: Any) -> None:
+    with pytest.raises(WrongOccupancy, match=f"ctas_per_sm={ctas!r} is not a number from 1 to 32"):
+        example("softmax").softmax.compile(target="h200", ctas_per_sm=ctas)

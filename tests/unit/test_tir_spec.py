@@ -11,8 +11,8 @@ import pytest
 
 from tidegate.errors import IllegalTir
 from tidegate.ir import tir
-from tidegate.ir.spec import REFERENCES, WORDS, ensure, placed, references, verify
-from tidegate.ir.text import kinds_of, parse_kernel
+from tidegate.ir.spec import REFERENCES, WORDS, ensure, lines_of, placed, references, verify
+from tidegate.ir.text import kinds_of, parse_kernel, print_kernel
 
 GEMM = re.search(
     r"```tir\n(.*?)```", (Path(__file__).parents[2] / "docs" / "tir.md").read_text(encoding="utf-8"), re.DOTALL
@@ -353,6 +353,36 @@ def test_ensure_names_every_violation() -> None:
     assert "breaks 2 rules" in report
     assert "body[0][2]: cp_wait -1" in report
     assert "no register step of 1" in report
+
+
+def test_violations_name_the_lines_of_the_text() -> None:
+    text = "// a comment\n\n" + TRANSPOSE.replace("t.T bytes 4", "t.T  bytes 8 // wide").replace(
+        "cp_wait 0", "cp_wait -1"
+    )
+    with pytest.raises(IllegalTir) as caught:
+        ensure(parse_kernel(text), text, "k.tir")
+    numbers = [n for n, line in enumerate(text.splitlines(), 1) if "cp_wait -1" in line or "bytes 8" in line]
+    assert [f"k.tir:{n}: " in caught.value.text for n in numbers] == [True, True]
+    assert caught.value.span is not None
+    assert (caught.value.span.file, caught.value.span.line) == ("k.tir", numbers[0])
+    wrong = TRANSPOSE.replace("stride 4096", "stride 16")
+    with pytest.raises(IllegalTir) as caught:
+        ensure(parse_kernel(wrong), wrong, "k.tir")
+    assert caught.value.span is not None
+    assert caught.value.span.text.startswith("buffer t f32")
+    assert "breaks 1 rule of TIR" in caught.value.text
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_every_line_of_a_text_is_found(name: str) -> None:
+    kernel = parse_kernel(KERNELS[name])
+    printed = print_kernel(kernel)
+    found = lines_of(kernel, printed, "k.tir")
+    rows = printed.splitlines()
+    assert all(where.endswith(rows[span.line - 1].strip()) for where, span in found.items())
+    assert {span.line for span in found.values()} == {
+        n for n, r in enumerate(rows, 1) if r.strip() not in ("}", "body {")
+    }
 
 
 def test_buffers_may_share_bytes() -> None:

@@ -99,15 +99,16 @@ def exchanging(dtype: str) -> Any:
     return exchange
 
 
-def multiplying(dtype: str, sums: str, turned: str = "", tf32: bool = False) -> Any:
-    """A product in tiles; ``turned`` names the operands that lie across k."""
+def multiplying(dtype: str, sums: str, turned: str = "", tf32: bool = False, other: str = "") -> Any:
+    """A product in tiles; ``turned`` names the operands that lie across k, ``other`` is the dtype of b if not a's."""
+    other = other or dtype
     instruction = cuda.mma(tf32=tf32)
     shape_a, shape_b = ("K", "M") if "a" in turned else ("M", "K"), ("N", "K") if "b" in turned else ("K", "N")
 
     @tg.kernel(warps=4)
     def multiply(
         a: tg.Tensor[shape_a[0], shape_a[1], dtype],
-        b: tg.Tensor[shape_b[0], shape_b[1], dtype],
+        b: tg.Tensor[shape_b[0], shape_b[1], other],
         c: tg.Out["M", "N", sums],
         *,
         BM=32,
@@ -151,5 +152,8 @@ def operands(dtype: DType, turned: str, m: int, n: int, k: int, seed: int = 0) -
 
 KINDS = [("f8e4m3", "f32", False), ("f8e5m2", "f32", False), ("i8", "i32", False), ("f32", "f32", True)]
 """Operand type, sums, tf32."""
+
+MIXED = [("f8e4m3", "f8e5m2"), ("f8e5m2", "f8e4m3")]
+"""Types of a and b that differ, summed in f32."""
 
 K_STEP = {"f8e4m3": 32, "f8e5m2": 32, "i8": 32, "f32": 8, "bf16": 16}

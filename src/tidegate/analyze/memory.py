@@ -9,7 +9,7 @@ at its wait.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import permutations
 
 from tidegate.analyze.access import slot_of
@@ -25,6 +25,14 @@ MIN_ALIGN = 16
 CHEAPER_THAN_A_BARRIER = 256
 """Scratch tiles of up to this many bytes keep their bytes to themselves: sharing them would save less than the
 rendezvous costs that it may need."""
+
+
+CTA_RESERVED = 1024
+"""Bytes of shared memory that the system keeps per CTA. A multiprocessor has as much as one CTA can have, and these
+(CUDA C++ Programming Guide, "Technical Specifications per Compute Capability")."""
+
+GRANULE = 128
+"""Shared memory is handed out in multiples of this."""
 
 
 @dataclass(frozen=True)
@@ -53,10 +61,11 @@ class Placement:
 
 @dataclass(frozen=True)
 class Allocation:
-    """Where every ring lies; ``peak`` is the end of the highest one in bytes."""
+    """Where every ring lies; ``peak`` is the end of the highest one in bytes, ``requested`` what a launch asks for."""
 
     placements: tuple[Placement, ...]
     peak: int
+    requested: int = 0
 
     def of(self, ring: str) -> Placement:
         return next(p for p in self.placements if p.ring == ring)
@@ -143,7 +152,15 @@ def allocate(program: legal.LegalProgram, target: Target, share: bool = True) ->
             table=table(program, found),
             advice=advice,
         )
-    return found
+    return replace(found, requested=max(found.peak, least_bytes(program, target)))
+
+
+def least_bytes(program: legal.LegalProgram, target: Target) -> int:
+    """The least that a CTA has to ask for so that no more than ``ctas_per_sm`` fit on a multiprocessor."""
+    if program.ctas_per_sm is None:
+        return 0
+    share = (target.fact("smem_per_cta") + CTA_RESERVED) // (program.ctas_per_sm + 1) - CTA_RESERVED
+    return max(share // GRANULE * GRANULE + GRANULE, 0)
 
 
 def table(program: legal.LegalProgram, allocation: Allocation) -> str:
@@ -179,8 +196,6 @@ def largest_stages(program: legal.LegalProgram, capacity: int, share: bool = Tru
 
 
 def _with_stages(ring: legal.Ring, stages: int) -> legal.Ring:
-    from dataclasses import replace
-
     return replace(ring, stages=stages)
 
 

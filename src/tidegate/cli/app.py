@@ -29,7 +29,7 @@ Target = Annotated[str | None, typer.Option("--target", metavar="T", help="e.g. 
 Plan = Annotated[str | None, typer.Option("--plan", metavar="P", help="A plan producer, or a saved plan.")]
 Set = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="A constant, a size, or warps. May be repeated."),
+    typer.Option("--set", metavar="NAME=VALUE", help="A constant, a size, a scalar, or warps. May be repeated."),
 ]
 # Commands that draw nothing take it too: changing the verb of a command line must not make it an error.
 Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Draws inputs and interleavings.")]
@@ -80,10 +80,10 @@ def run(
         from tidegate.cli.trial import agreed, trial
         from tidegate.explain.summary import summary
 
-        chosen = kernels_of(file)
+        chosen, options = kernels_of(file), _options(target, plan, set_)
         results = []
-        for item in compiled(chosen, _options(target, plan, set_)):
-            results.append(trial(item, chosen.inputs, seed, progress))
+        for item in compiled(chosen, options):
+            results.append(trial(item, chosen.inputs, options.settings, seed, progress))
             if not as_json:
                 show(("\n" if len(results) > 1 else "") + summary(results[-1]))
         if as_json:

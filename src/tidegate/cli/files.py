@@ -17,6 +17,9 @@ from tidegate.ir import tir
 from tidegate.lang.kernel import Kernel
 
 MODULE = "__tidegate_file__"
+
+LAUNCH = ("warps", "ctas_per_sm", "strided")
+"""What --set may give besides constants and sizes."""
 """The name under which a file runs: not ``__main__``, so that what stands behind that guard does not."""
 
 
@@ -65,7 +68,7 @@ def kernel_of_tir(path: str) -> tir.Kernel:
     except UnicodeDecodeError as error:
         raise UnusableFile(path=path, reason=f"it is no UTF-8 text ({error})", advice="give a TIR text") from None
     kernel = parse_kernel(text, path)
-    ensure(kernel)
+    ensure(kernel, text, path)
     return kernel
 
 
@@ -142,4 +145,5 @@ def line_of(path: str, number: int) -> str:
 
 def constants_known(kernel: Kernel) -> Mapping[str, None]:
     """The names that --set may give for a kernel."""
-    return dict.fromkeys((*(name for name, _ in kernel.signature.constants), *kernel.dims, "warps", "strided"))
+    constants = (name for name, _ in kernel.signature.constants)
+    return dict.fromkeys((*constants, *kernel.dims, *kernel.scalars, *LAUNCH))

@@ -12,6 +12,7 @@ from tidegate.cli.files import Chosen, constants_known
 from tidegate.errors import BadSetting, UnknownConstant
 
 if TYPE_CHECKING:
+    from tidegate.ir.dtypes import DType
     from tidegate.lang.kernel import Kernel
     from tidegate.runtime.compiled import Compiled
 
@@ -69,7 +70,8 @@ def value_of(text: str, value: str) -> int | float | bool | str:
 
 
 def settings_for(chosen: Chosen, settings: Mapping[str, Any]) -> dict[Kernel, dict[str, Any]]:
-    """Each kernel's settings. A name must belong to at least one of the kernels; raises UnknownConstant."""
+    """What each kernel is compiled for. A name must belong to at least one of the kernels, and the value of a scalar,
+    which counts in a run only, be one of its dtype; raises UnknownConstant and BadSetting."""
     known = {k: constants_known(k) for k in chosen.kernels}
     for name in settings:
         if not any(name in names for names in known.values()):
@@ -80,9 +82,28 @@ def settings_for(chosen: Chosen, settings: Mapping[str, Any]) -> dict[Kernel, di
             has = "has no" if len(chosen.kernels) == 1 else "has a"
             every = dict.fromkeys(n for names in known.values() for n in names)
             raise UnknownConstant(
-                what=f"{whose} {has} constant or dimension {name!r}", advice=f"use one of {', '.join(every)}"
+                what=f"{whose} {has} constant, dimension or scalar {name!r}", advice=f"use one of {', '.join(every)}"
             )
-    return {k: {n: v for n, v in settings.items() if n in names} for k, names in known.items()}
+    for kernel in chosen.kernels:
+        scalars_of(kernel.scalars, settings)
+    return {k: {n: v for n, v in settings.items() if n in names and n not in k.scalars} for k, names in known.items()}
+
+
+def scalars_of(scalars: Mapping[str, DType], settings: Mapping[str, Any]) -> dict[str, int | float]:
+    """The values that are given for scalars, by name; raises BadSetting for one that its dtype cannot hold."""
+    from tidegate.ir.dtypes import I32, number
+
+    found: dict[str, int | float] = {}
+    for name, dtype in scalars.items():
+        if name not in settings:
+            continue
+        value = number(dtype, settings[name])
+        if value is None:
+            kind = "a whole number of 32 bits" if dtype == I32 else "a number within the range of f32"
+            reason = f"{name} is a tg.Scalar of {dtype}, and {settings[name]!r} is not {kind}"
+            raise BadSetting(text=f"{name}={settings[name]}", reason=reason)
+        found[name] = value
+    return found
 
 
 def compiled(chosen: Chosen, options: Options) -> Iterator[Compiled]:

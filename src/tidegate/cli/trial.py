@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tidegate.cli.files import describe, place_of
+from tidegate.cli.options import scalars_of
 from tidegate.errors import BadInputs, NoCompiler, TidegateError
 from tidegate.ir import hir
 from tidegate.ir.expr import Expr, Sym, evaluate, symbols
@@ -26,11 +27,12 @@ MOST_BYTES = 2**32
 Progress = Callable[[str], AbstractContextManager[None]]
 
 
-def trial(compiled: Compiled, own: Any, seed: int, progress: Progress) -> dict[str, Any]:
-    """Everything that was found out, as plain data. ``own``: the file's ``inputs``."""
+def trial(compiled: Compiled, own: Any, settings: Mapping[str, Any], seed: int, progress: Progress) -> dict[str, Any]:
+    """Everything that was found out, as plain data. ``own``: the file's ``inputs``; ``settings``: what --set gives, of
+    which scalars count."""
     name = compiled.name
     sizes = default_sizes(compiled)
-    inputs = draw(compiled, own, sizes, seed)
+    inputs = draw(compiled, own, sizes, settings, seed)
     sizes = sizes_of(compiled, inputs, sizes)
     arrays = {**inputs, **outputs(compiled, sizes)}
     compiled.fits(tuple(arrays[n] for n in compiled.program.order))
@@ -51,6 +53,7 @@ def trial(compiled: Compiled, own: Any, seed: int, progress: Progress) -> dict[s
     return {
         **head(compiled),
         "sizes": sizes,
+        "scalars": plain.split(compiled.program, [arrays[n] for n in compiled.program.order])[1],
         "seed": seed,
         "verdict": verdict.status,
         "scope": verdict.scope,
@@ -151,10 +154,14 @@ def _uses(program: hir.Program) -> Iterator[tuple[Expr, int, int]]:
                 yield part.extent, part.size, stages  # where the extent is a number that is read
 
 
-def draw(compiled: Compiled, own: Any, sizes: Mapping[str, int], seed: int) -> dict[str, Any]:
-    """What is read, by name: the file's own, or standard normal numbers (small ones where they are whole)."""
+def draw(
+    compiled: Compiled, own: Any, sizes: Mapping[str, int], settings: Mapping[str, Any], seed: int
+) -> dict[str, Any]:
+    """What is read, by name: the file's own, or standard normal numbers (small ones where they are whole); scalars
+    that ``settings`` has are as given there."""
     rng = np.random.default_rng(seed)
     given = _own(compiled, own, rng, dict(sizes)) if own is not None else {}
+    given |= scalars_of({s.name: s.dtype for s in compiled.program.scalars}, settings)
     wanted = [t for t in compiled.program.tensors if t.input]
     names = [*(t.name for t in wanted), *(s.name for s in compiled.program.scalars)]
     if extra := sorted(set(given) - set(names)):

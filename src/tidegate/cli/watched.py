@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from tidegate.cli.files import is_tir, kernel_of_tir, kernels_of, split
-from tidegate.cli.options import Options, compiled
+from tidegate.cli.options import Options, compiled, scalars_of
 from tidegate.errors import BadTool, UnknownKernel
 from tidegate.runtime.sanitize import (
     TOOLS,
@@ -52,13 +52,15 @@ def _subjects(file: str, options: Options, seed: int) -> Iterator[tuple[tir.Kern
         kernel = kernel_of_tir(path)
         if name not in (None, kernel.name):
             raise UnknownKernel(path=path, name=name, known=kernel.name)
-        yield kernel, trial_arrays(kernel, trial_sizes(kernel, options.settings), seed), ""
+        scalars = {str(s.name): s.dtype for s in kernel.arguments}
+        sizes = trial_sizes(kernel, {n: v for n, v in options.settings.items() if n not in scalars})
+        yield kernel, trial_arrays(kernel, sizes, seed) | scalars_of(scalars, options.settings), ""
         return
     from tidegate.cli.trial import default_sizes, draw, outputs, sizes_of
 
     chosen = kernels_of(file)
     for item in compiled(chosen, options):
-        inputs = draw(item, chosen.inputs, default_sizes(item), seed)
+        inputs = draw(item, chosen.inputs, default_sizes(item), options.settings, seed)
         sizes = sizes_of(item, inputs, default_sizes(item))
         yield item.kernel, {**inputs, **outputs(item, sizes)}, item.program.file
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
@@ -14,7 +15,8 @@ from tidegate.errors import NotEmittable
 from tidegate.ir import tir
 from tidegate.ir.dtypes import F32, I32, I64, DType
 from tidegate.ir.elementwise import operand_dtype
-from tidegate.ir.registers import folded_registers, source_registers
+from tidegate.ir.layout import Layout
+from tidegate.ir.registers import folded_registers, neutral, source_registers
 from tidegate.ops.convert import constant
 
 # C++ of each operation on f32 operands and on masks. The program is compiled without contraction to fma, so each
@@ -160,25 +162,47 @@ FOLDS = {"sum": "add", "max": "maximum", "min": "minimum"}
 def emit_reduce(cx: Context, s: tir.Reduce) -> list[str]:
     layout, result = cx.register_layout(s.src), cx.register_layout(s.dst)
     groups = np.array(folded_registers(layout, result, s.axis))
-    dst, src = cx.name("register", s.dst), cx.name("register", s.src)
-    into = np.arange(len(groups))
+    src, dst, into = cx.name("register", s.src), cx.name("register", s.dst), np.arange(len(groups))
     dtype = cx.kernel.register(s.src).dtype
     step = (OPERATIONS if dtype.floating else INTEGER)[FOLDS[s.fold]]
     types = WIDTHS.get(dtype, {})
-    lines = cx.unrolled({"i": into, "j": groups[:, 0]}, lambda f: [f"{dst}[{f['i']}] = {src}[{f['j']}];"])
+    places = np.array([origin[s.axis] for origin in layout.register_origins()])
+    thread = thread_coordinate(cx, layout, s.axis, cx.kernel.register(s.src).layout) if s.below else "0"
 
-    def fold(f: Mapping[str, Affine]) -> list[str]:
-        into, element = f"{dst}[{f['i']}]", f"{src}[{f['j']}]"
-        return [f"{into} = {step.format(into, element, **types)};"]
+    def folded(columns: np.ndarray, partly: bool, first: bool) -> list[str]:
+        """Some registers of each group, one after the other; the first of all begins the result."""
 
-    if groups.shape[1] > 1:
-        rest = groups[:, 1:]
-        lines += cx.unrolled({"i": np.broadcast_to(into[:, None], rest.shape), "j": rest}, fold)
+        def fold(f: Mapping[str, Affine]) -> list[str]:
+            one, target = f"{src}[{f['j']}]", f"{dst}[{f['i']}]"
+            if partly:
+                one = f"{plus(thread, str(f['c']))} < {s.below} ? {one} : {number(neutral(s.fold, dtype), dtype)}"
+            return [f"{target} = {one if first else step.format(target, f'({one})' if partly else one, **types)};"]
+
+        chosen = groups[:, columns]
+        values = {"i": np.broadcast_to(into[:, None], chosen.shape), "j": chosen}
+        return cx.unrolled({**values, "c": places[chosen]} if partly else values, fold)
+
+    lines: list[str] = []
+    for partly, columns in _stretches(layout, s, places[groups[0]]):
+        begun = 0 if lines else 1
+        lines += folded(columns[:begun], partly, True) if begun else []
+        lines += folded(columns[begun:], partly, False) if len(columns) > begun else []
     for bit, basis in enumerate(layout.lane):
         if basis[s.axis]:
             exchanged = step.format(f"{dst}[{{0}}]", f"exchange({dst}[{{0}}], {1 << bit})", **types)
             lines += _loop(len(groups), f"{dst}[{{0}}] = {exchanged};", cx)
     return lines
+
+
+def _stretches(layout: Layout, s: tir.Reduce, places: np.ndarray) -> Iterator[tuple[bool, np.ndarray]]:
+    """Which of the registers that lie at ``places`` along the axis, for thread 0, count: runs of those that do in all
+    threads, and of those that do only in some (True)."""
+    reach = sum(basis[s.axis] for basis in (*layout.lane, *layout.warp))
+    below = s.below or layout.shape[s.axis]
+    partly = places + reach >= below
+    counting = np.flatnonzero(places < below)
+    for some, run in itertools.groupby(counting, key=lambda column: bool(partly[column])):
+        yield some, np.array(list(run))
 
 
 def _elementwise(
@@ -235,7 +259,7 @@ def _loop_lines(count: int, body: Callable[[str], list[str]], cx: Context) -> li
     return cx.unrolled({"i": np.arange(count)}, lambda forms: body(str(forms["i"])))
 
 
-def number(value: float, computed: DType) -> str:
+def number(value: float | int, computed: DType) -> str:
     """C++ of a number of the type that an operation computes in. The smallest integer has no literal of its type."""
     if computed.floating:
         return literal(value)

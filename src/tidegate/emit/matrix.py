@@ -101,7 +101,7 @@ def _check_rows(cx: Context, s: tir.LdMatrix, layout: Layout, contiguous: int) -
 
 
 def emit_mma(cx: Context, s: tir.Mma) -> list[str]:
-    product, dtype = PRODUCTS[s.shape], cx.kernel.register(s.a).dtype
+    product, dtype, other = PRODUCTS[s.shape], cx.kernel.register(s.a).dtype, cx.kernel.register(s.b).dtype
     a, b, d = (cx.register_layout(r) for r in (s.a, s.b, s.d))
     _check_fragments(cx, s, product, a, b, d)
     _check_target(cx, s, dtype)
@@ -127,7 +127,7 @@ def emit_mma(cx: Context, s: tir.Mma) -> list[str]:
     gather("b", index_b, [(k, j), (k + half, j)], words)
     values = {name: np.broadcast_to(v, values["d0"].shape) for name, v in values.items()}
     d_name, a_name, b_name, c_name = (cx.name("register", r) for r in (s.d, s.a, s.b, s.c))
-    call = f"mma_{s.shape}_{'tf32' if dtype == F32 else dtype}"
+    call = f"mma_{s.shape}_{'tf32' if dtype == F32 else dtype}{'' if other == dtype else f'_{other}'}"
     kind, sums = "f32" if dtype == F32 else "u32", "int" if dtype.integer else "f32"
 
     def multiply(forms: Forms) -> list[str]:

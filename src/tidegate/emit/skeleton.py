@@ -9,6 +9,7 @@ from typing import Any, TypeGuard
 from tidegate.emit.context import Context, guarded
 from tidegate.emit.delays import Delays, delay_lines, guard_lines, poison_lines
 from tidegate.emit.elementwise import emit_cast, emit_fill, emit_map, emit_move, emit_positions, emit_reduce, emit_splat
+from tidegate.emit.grid import grid_lines
 from tidegate.emit.header import header_for
 from tidegate.emit.matrix import emit_ldmatrix, emit_mma
 from tidegate.emit.memory import (
@@ -65,9 +66,6 @@ EMITTERS: Mapping[type[tir.Instruction], Callable[[Context, Any], list[str]]] = 
 WIDTH = 118
 """Characters per line of the signature."""
 
-BAND = 8
-"""Rows of CTAs that are walked together, column by column."""
-
 
 def emit(kernel: tir.Kernel, delays: Delays | None = None) -> str:
     """CUDA C++ of a kernel, complete and without includes: ``extern "C" __global__ void <kernel name>``, which takes a
@@ -75,9 +73,7 @@ def emit(kernel: tir.Kernel, delays: Delays | None = None) -> str:
     arguments. Launch it with a one-dimensional grid of the product of the grid extents, ``kernel.threads`` threads and
     ``kernel.smem`` bytes of dynamic shared memory.
 
-    The text maps the linear CTA index to the grid axes itself: last axis fastest, except that the last two axes are
-    walked in bands of BAND rows, column by column, so that CTAs that run at one time share rows and columns of their
-    operands in L2. It is a bijection for every grid.
+    The text maps the linear CTA index to the grid axes itself (:mod:`tidegate.emit.grid`).
 
     ``delays`` adds sleeps, poison and guards (:mod:`tidegate.emit.delays`), for tests; without it nothing is added.
 
@@ -98,7 +94,7 @@ def emit(kernel: tir.Kernel, delays: Delays | None = None) -> str:
     params += [f"int {cx.name('size', d.name)}" for d in kernel.dims if d.value is None]
     params += [f"i64 {cx.pitch(p, axis)}" for p, axis in kernel.pitches]
     params += [f"{s.dtype} {cx.name('size', s.name)}" for s in kernel.arguments]
-    body = [*_grid(cx), *_top_level(cx, kernel.body)]
+    body = [*grid_lines(cx), *_top_level(cx, kernel.body)]
     if delays is not None and delays.guard:
         body = [*poison_lines(kernel), *body, *guard_lines(kernel, cx.name("param", delays.guard))]
     body = [*_declarations(cx, body), *body]
@@ -219,31 +215,6 @@ def _guarded_copies(cx: Context, stmt: tir.If) -> list[str]:
 
 
 # ---------------------------------------------------------------------------------------------- declarations
-
-
-def _grid(cx: Context) -> list[str]:
-    """The linear CTA index, taken apart."""
-    axes = cx.kernel.grid
-    names = [cx.name("size", a.name) for a in axes]
-    if not axes:
-        return []
-    if len(axes) == 1:
-        return [f"const int {names[0]} = blockIdx.x;"]
-    extents = [cx.cpp(a.extent) for a in axes]
-    rows, columns = cx.fresh("rows"), cx.fresh("columns")
-    lines = [f"const int {rows} = {extents[-2]}, {columns} = {extents[-1]};", "int cta = blockIdx.x;"]
-    if len(axes) > 2:
-        lines += [f"int outer = cta / ({rows} * {columns});", f"cta %= {rows} * {columns};"]
-        for name, extent in zip(reversed(names[1:-2]), reversed(extents[1:-2]), strict=True):
-            lines += [f"const int {name} = outer % ({extent});", f"outer /= {extent};"]
-        lines.append(f"const int {names[0]} = outer;")
-    return [
-        f"// CTAs go down the columns of bands of {BAND} rows: those that run together share operands in L2.",
-        *lines,
-        f"const int band = cta / ({BAND} * {columns}) * {BAND}, height = min({BAND}, {rows} - band);",
-        f"cta %= {BAND} * {columns};",
-        f"const int {names[-2]} = band + cta % height, {names[-1]} = cta / height;",
-    ]
 
 
 def _declarations(cx: Context, body: list[str]) -> list[str]:

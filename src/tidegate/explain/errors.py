@@ -37,7 +37,8 @@ This page is generated from `src/tidegate/errors.py` by `python -m tidegate.expl
 
 @dataclass(frozen=True)
 class Entry:
-    """One error. ``name`` is the class in tidegate.errors; ``message`` and ``hint`` are templates."""
+    """One error. ``name`` is the class in tidegate.errors; ``message`` and ``hint`` are templates, ``example`` is a
+    message where the template tells nothing."""
 
     code: str
     name: str
@@ -45,13 +46,13 @@ class Entry:
     meaning: str
     message: str
     hint: str
+    example: str
 
     def __str__(self) -> str:
-        rows = {
-            "message": _shown(self.message),
-            "next step": _shown(self.hint),
-            "class": f"tidegate.errors.{self.name}",
-        }
+        rows = {"message": _shown(self.message), "next step": _shown(self.hint)}
+        if self.example:
+            rows = {"example": self.example}
+        rows["class"] = f"tidegate.errors.{self.name}"
         lines = [f"{self.code}: {self.title}", "", textwrap.fill(self.meaning, 100), ""]
         return "\n".join(lines + [f"{name:<9}  {text}" for name, text in rows.items()])
 
@@ -63,7 +64,15 @@ def entries() -> tuple[Entry, ...]:
     """The whole catalogue, by code."""
     own = (c for c in catalogue() if c.__module__ == TidegateError.__module__)
     return tuple(
-        Entry(c.code, c.__name__, c.title, " ".join(inspect.cleandoc(c.__doc__ or "").split()), c.message, c.hint)
+        Entry(
+            c.code,
+            c.__name__,
+            c.title,
+            " ".join(inspect.cleandoc(c.__doc__ or "").split()),
+            c.message,
+            c.hint,
+            f"{c.example[0]}; try: {c.example[1]}" if c.example else "",
+        )
         for c in own
     )
 
@@ -101,7 +110,8 @@ def markdown() -> str:
             section = e.code[2]
             parts.append(f"## {SECTIONS[section]}\n")
         parts.append(f"### {e.code}: {e.title}\n\n{textwrap.fill(e.meaning, 120)}\n")
-        parts.append(f"- message: {_code(e.message)}\n- next step: {_code(e.hint)}\n- class: `{e.name}`\n")
+        templates = f"- message: {_code(e.message)}\n- next step: {_code(e.hint)}\n"
+        parts.append((f"- example: {_code(e.example)}\n" if e.example else templates) + f"- class: `{e.name}`\n")
     return "\n".join(parts)
 
 

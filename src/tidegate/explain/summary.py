@@ -50,7 +50,8 @@ def _settings(values: Mapping[str, Any], head: str = "") -> str:
 
 
 def _simulations(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    yield "sizes", f"{_settings(result['sizes']) or 'all fixed'}; seed {result['seed']}"
+    scalars = _settings(result["scalars"], "; ")
+    yield "sizes", f"{_settings(result['sizes']) or 'all fixed'}{scalars}; seed {result['seed']}"
     for number, run in enumerate(result["simulations"]):
         good = run["ok"] and run["matches"]
         word = "agrees with the plain program" if good else "MISMATCH with the plain program"

@@ -103,6 +103,32 @@ NUMPY_NAMES: dict[str, str] = {
 """The names that NumPy, ml_dtypes, torch and CuPy give to the types."""
 
 
+OTHER_NAMES: dict[str, str] = {
+    "float": "f32",
+    "fp32": "f32",
+    "half": "f16",
+    "fp16": "f16",
+    "int": "i32",
+    "int8_t": "i8",
+    "int32_t": "i32",
+    "e4m3": "f8e4m3",
+    "fp8e4m3": "f8e4m3",
+    "e5m2": "f8e5m2",
+    "fp8e5m2": "f8e5m2",
+    "i1": "bool",
+    "mask": "bool",
+}
+"""Names that authors try."""
+
+
+def dtype_advice(given: Any) -> str:
+    """What to write instead of ``given``, which is no dtype: the name of the NumPy type or of the Python type, or all
+    names."""
+    name = getattr(given, "__name__", None) or getattr(given, "name", None) or str(given).rpartition(".")[2]
+    found = {**NUMPY_NAMES, **OTHER_NAMES}.get(str(name).lower())
+    return f'write "{found}"' if found else f"use one of {', '.join(DTYPES)}"
+
+
 def element(value: Any) -> int:
     """An element of a tensor as an integer: the nearest number of 32 bits."""
     return min(max(int(value), -(2**31)), 2**31 - 1)
@@ -110,9 +136,11 @@ def element(value: Any) -> int:
 
 def number(dtype: DType, value: Any) -> int | float | None:
     """A scalar argument as its dtype holds it, None for what is no such number: whole numbers of 32 bits for i32, real
-    numbers within the range of f32, infinities and NaN for f32."""
+    numbers within the range of f32, infinities and NaN for f32. An array without axes is its element."""
     import numpy as np
 
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value[()]
     whole: object = value
     if isinstance(whole, (bool, np.bool_)) or not isinstance(value, numbers.Real):
         return None

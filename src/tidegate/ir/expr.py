@@ -102,7 +102,7 @@ def binary(op: str, a: Expr | int, b: Expr | int) -> Expr:
     if op in ("&&", "||"):
         one, other = (b, a) if isinstance(b, Int) else (a, b)
         if isinstance(one, Int):
-            return other if bool(one.value) == (op == "&&") else Int(int(op == "||"))
+            return _truth(other) if bool(one.value) == (op == "&&") else Int(int(op == "||"))
     return _joined(op, a, b) or Bin(op, a, b)
 
 
@@ -116,6 +116,12 @@ def _joined(op: str, a: Expr, b: Expr) -> Expr | None:
     if op == "/" and a.op == "*" and b.value > 0 and a.b.value % b.value == 0:
         return binary("*", a.a, a.b.value // b.value)
     return None
+
+
+def _truth(e: Expr) -> Expr:
+    """1 where e is not 0, else 0."""
+    known = isinstance(e, Bin) and e.op in (*COMPARISONS, "&&", "||")
+    return e if known else binary("!=", e, 0)
 
 
 def add(a: Expr | int, b: Expr | int) -> Expr:
@@ -158,6 +164,30 @@ def evaluate(e: Expr, env: Mapping[str, int]) -> int:
     if isinstance(e, Sym):
         return env[e.name]
     return EVALUATE[e.op](evaluate(e.a, env), evaluate(e.b, env))
+
+
+class Overflow(ArithmeticError):
+    """A part of an expression whose value does not fit in 32 bits."""
+
+    def __init__(self, part: Expr, value: int) -> None:
+        super().__init__(f"{part} is {value}")
+        self.part, self.value = part, value
+
+
+def in_32_bits(e: Expr, env: Mapping[str, int]) -> int:
+    """The value of e as a GPU computes it; raises Overflow where a part of e has a value that 32 bits do not hold, and
+    which nothing defines there."""
+    if isinstance(e, Int):
+        return e.value
+    if isinstance(e, Sym):
+        return env[e.name]
+    a = in_32_bits(e.a, env)
+    if e.op in ("&&", "||") and bool(a) == (e.op == "||"):
+        return int(bool(a))  # what stands on the right is not computed
+    value = EVALUATE[e.op](a, in_32_bits(e.b, env))
+    if not -(2**31) <= value < 2**31:
+        raise Overflow(e, value)
+    return value
 
 
 def symbols(e: Expr) -> Iterator[str]:

@@ -84,7 +84,7 @@ class Axis:
 
     Instead of an index, ``at``: the single element at that position, and the tile has no such axis; ``start``: from
     that position on, which may be negative; ``rows``: the elements at the positions that this i32 tile holds. Positions
-    outside the axis read as zero and are not written.
+    outside the axis read as zero and are not written. ``ends``: the tile is wider than its axis.
     """
 
     index: str | None
@@ -93,6 +93,7 @@ class Axis:
     at: Expr | None = None
     start: Expr | None = None
     rows: Value | None = None
+    ends: bool = False
 
     @property
     def origin(self) -> Expr:
@@ -234,13 +235,15 @@ class Transpose:
 @dataclass(frozen=True)
 class Reduce:
     """Folds ``axis`` by sum, max or min; the axis stays, with one element. Floats are accumulated in f32 and rounded
-    once; integers in 32 bits, or 64 for i64, whose sums wrap; masks have max and min (any and all)."""
+    once; integers in 32 bits, or 64 for i64, whose sums wrap; masks have max and min (any and all). ``inside``: only so
+    many elements along the axis count (0: all)."""
 
     result: Value
     fold: str
     source: Value
     axis: int
     span: Span
+    inside: int = 0
 
 
 @dataclass(frozen=True)
@@ -355,6 +358,8 @@ class Program:
     scalars: tuple[Scalar, ...] = ()
     order: tuple[str, ...] = ()
     """All positional parameters, tensors and scalars."""
+    ctas_per_sm: int | None = None
+    """The most CTAs that share a multiprocessor; None: as many as fit."""
 
     def tensor(self, name: str) -> Tensor:
         return next(t for t in self.tensors if t.name == name)

@@ -191,7 +191,7 @@ class Mma(
     by=Participants.WARP,
 ):
     """d = a @ b + c by mma.sync of ``shape``, k steps in rising order. m16n8k16: f16 or bf16 into f32. m16n8k8: f32,
-    whose low 13 bits are ignored (map tf32 rounds them away), into f32. m16n8k32: i8 into i32, modulo 2**32; f8e4m3 or
+    whose low 13 bits are ignored (map tf32 rounds them away), into f32. m16n8k32: i8 into i32, modulo 2**32; f8e4m3 and
     f8e5m2 into f32 (sm_89 and later)."""
 
     shape: Name
@@ -276,7 +276,7 @@ class Spread(Instruction, syntax="spread {dst} <- {src} axes {axes}", reads=("sr
 @dataclass(frozen=True)
 class Reduce(
     Instruction,
-    syntax="reduce {dst} <- {fold} {src} axis {axis}",
+    syntax="reduce {dst} <- {fold} {src} axis {axis}( below {below})?",
     reads=("src",),
     writes=("dst",),
     proxy=Proxy.NONE,
@@ -285,12 +285,14 @@ class Reduce(
 ):
     """Folds f32, i32 or i64 elements along ``axis`` by sum, max or min within each warp: registers in rising order,
     then lanes by exchanges with rising distance. Sums of integers wrap. ``dst`` has one element per warp that
-    shares the axis (Layout.reduced)."""
+    shares the axis (Layout.reduced). ``below``: only elements in front of that place along the axis count (0: all);
+    a warp without any gives what changes no fold."""
 
     dst: Name
     fold: Name
     src: Name
     axis: int
+    below: int = 0
 
 
 @dataclass(frozen=True)

@@ -90,6 +90,7 @@ class LegalProgram:
     body: Body
     span: Span
     scalars: tuple[tir.Scalar, ...] = ()
+    ctas_per_sm: int | None = None
 
     def ring(self, name: str) -> Ring:
         return next(r for r in self.rings if r.name == name)

@@ -18,7 +18,7 @@ M, N = 16, 8
 
 @dataclass(frozen=True)
 class Product:
-    """One shape: ``k`` deep, of operands of one of ``operands``."""
+    """One shape: ``k`` deep, of operands of one of ``operands``, both alike, or each an 8-bit float."""
 
     name: str
     k: int
@@ -27,6 +27,10 @@ class Product:
     @property
     def per_word(self) -> int:
         return self.operands[0].per_word
+
+    def takes(self, a: DType, b: DType) -> bool:
+        """Does it multiply an a of one type by a b of the other?"""
+        return a in self.operands and b in self.operands and alike(a, b)
 
 
 PRODUCTS: dict[str, Product] = {
@@ -45,6 +49,11 @@ FLOAT8 = (F8E4M3, F8E5M2)
 def product_of(dtype: DType) -> Product | None:
     """The product with operands of this type."""
     return next((p for p in PRODUCTS.values() if dtype in p.operands), None)
+
+
+def alike(a: DType, b: DType) -> bool:
+    """May operands of these types be multiplied? 8-bit floats mix, since tensor cores read each by its own kind."""
+    return a == b or (a in FLOAT8 and b in FLOAT8)
 
 
 def accumulator_of(operand: DType) -> DType:

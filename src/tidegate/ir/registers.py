@@ -7,9 +7,11 @@ of the same thread, the same for all threads.
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 
 from tidegate.ir import tir
+from tidegate.ir.dtypes import DType
 from tidegate.ir.layout import Coord, Layout, active_threads, coordinates
 
 
@@ -68,6 +70,14 @@ def renamed(dst: Layout, src: Layout, axes: tuple[int | None, ...], origin: Coor
             raise ValueError("a thread would need elements that another thread holds")
         table.append(found)
     return tuple(table)
+
+
+def neutral(fold: str, dtype: DType) -> float | int:
+    """The number that changes no fold of numbers of f32, i32 or i64 by sum, max or min."""
+    if dtype.floating:
+        return {"sum": -0.0, "max": -math.inf, "min": math.inf}[fold]
+    most = 2 ** (8 * dtype.size - 1)
+    return {"sum": 0, "max": -most, "min": most - 1}[fold]
 
 
 def folded_registers(src: Layout, dst: Layout, axis: int) -> list[list[int]]:

@@ -15,7 +15,7 @@ from tidegate.ir.dtypes import BF16, BOOL, ELEMENTS, F16, F32, I32, I64, DType
 from tidegate.ir.elementwise import OPERATIONS, number_problem, operand_dtype
 from tidegate.ir.expr import Bin, Expr, Int, Sym
 from tidegate.ir.layout import Coord, Layout
-from tidegate.ir.products import PRODUCTS, M, N, accumulator_of, is_fragment
+from tidegate.ir.products import FLOAT8, PRODUCTS, M, N, accumulator_of, is_fragment
 from tidegate.ir.registers import row_registers, source_registers
 
 FOLDS = ("sum", "max", "min")
@@ -345,8 +345,9 @@ def _mma(t: Tables, s: tir.Mma) -> Iterator[str]:
     """Every warp holds the rows of A and the columns of B that its part of D needs, over all of K."""
     (a_type, a), (b_type, b), (c_type, c), (d_type, d) = (t.register(name) for name in (s.a, s.b, s.c, s.d))
     product = PRODUCTS[s.shape]
-    if a_type not in product.operands or b_type != a_type:
+    if not product.takes(a_type, b_type):
         kinds = " or ".join(f"both {dtype}" for dtype in product.operands)
+        kinds += " or two 8-bit floats" if FLOAT8[0] in product.operands else ""
         yield f"a and b are {kinds}, here {a_type} and {b_type}"
         return
     sums = accumulator_of(a_type)
@@ -475,6 +476,8 @@ def _reduce(t: Tables, s: tir.Reduce) -> Iterator[str]:
         yield f"a reduction folds f32, i32 or i64 into the same, not {src_type} into {dst_type}"
     if not 0 <= s.axis < src.rank:
         yield f"{s.src!r} has no axis {s.axis}"
+    elif not 0 <= s.below <= src.shape[s.axis]:
+        yield f"axis {s.axis} of {s.src!r} has {src.shape[s.axis]} elements, not {s.below}"
     elif src.free_mask and not src.replicated:
         yield f"some threads hold nothing of {s.src!r}: its layout must be replicated"
     elif dst != src.reduced(s.axis):

@@ -48,6 +48,11 @@ class Line:
         """The token after the next one."""
         return self.tokens[min(self.at + 1, len(self.tokens) - 1)]
 
+    @property
+    def whole(self) -> Span:
+        """The place of the line."""
+        return Span(self.file, self.number, self.columns[0], self.columns[-1], self.text)
+
     def next(self) -> str:
         token = self.token
         self.at += 1

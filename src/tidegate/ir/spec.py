@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
-from tidegate.errors import IllegalTir
+from tidegate.errors import IllegalTir, Span
 from tidegate.ir import tir
 from tidegate.ir.dtypes import F32, I32
 from tidegate.ir.elementwise import OPERATIONS
@@ -21,6 +21,7 @@ from tidegate.ir.expr import Bin, Expr, Int, Sym, evaluate, least, negated, subs
 from tidegate.ir.layout import Layout
 from tidegate.ir.products import PRODUCTS
 from tidegate.ir.rules import FOLDS, Tables, statement_problems
+from tidegate.ir.scan import scan
 from tidegate.ir.text import RESERVED, SECTIONS, TEMPLATES, kinds_of, print_declaration, print_header, print_stmt
 
 SMEM_LIMIT = 232448
@@ -94,12 +95,33 @@ def verify(kernel: tir.Kernel) -> list[Violation]:
     return []
 
 
-def ensure(kernel: tir.Kernel) -> None:
-    """Raises IllegalTir with all violations when there are any."""
-    if found := verify(kernel):
-        raise IllegalTir(
-            kernel=kernel.name, count=len(found), violations="\n".join(f"  {v}" for v in found), found=found
-        )
+def ensure(kernel: tir.Kernel, text: str = "", file: str = "<tir>") -> None:
+    """Raises IllegalTir with all violations when there are any. ``text``: what the kernel was read from, so that they
+    name its lines."""
+    if not (found := verify(kernel)):
+        return
+    places = lines_of(kernel, text, file) if text else {}
+    shown = []
+    for violation in found:
+        place = places.get(violation.where)
+        where = f"{file}:{place.line}: {place.text.strip()}" if place else violation.where
+        shown.append(f"  {where}\n    {violation.message}")
+    rules = "1 rule" if len(found) == 1 else f"{len(found)} rules"
+    raise IllegalTir(
+        places.get(found[0].where), kernel=kernel.name, rules=rules, violations="\n".join(shown), found=found
+    )
+
+
+def lines_of(kernel: tir.Kernel, text: str, file: str) -> dict[str, Span]:
+    """The line of everything that a violation may name, in the text that the kernel was read from."""
+    head, *rest = scan(text, file)
+    body = next(n for n, line in enumerate(rest) if line.token == "body")
+    places = {print_header(kernel): head.whole}
+    items = {TEMPLATES[cls].split()[0]: iter(getattr(kernel, section)) for section, cls in SECTIONS.items()}
+    for line in rest[:body]:
+        places.setdefault(print_declaration(next(items[line.token])), line.whole)
+    statements = (line for line in rest[body + 1 :] if line.token != "}")
+    return places | {p.where: line.whole for p, line in zip(placed(kernel.body), statements, strict=True)}
 
 
 def placed(

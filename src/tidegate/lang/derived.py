@@ -7,10 +7,16 @@ from typing import Any
 from tidegate.errors import BadCall, DtypeMismatch, Span
 from tidegate.ir import hir
 from tidegate.ir.dtypes import BOOL, F32, I32, DType
-from tidegate.lang.elementwise import FRACTIONS, Elementwise, describe
+from tidegate.ir.elementwise import OPERATIONS
+from tidegate.ir.expr import Sym
+from tidegate.lang.elementwise import COMPARISONS, FRACTIONS, Elementwise, describe
+from tidegate.lang.scope import WEAK, Integer, Number, TileIndex
 from tidegate.lang.source import whole
 
 LARGEST_POWER = 1024
+
+OF_FRACTIONS = frozenset({"reciprocal", *(name for name, row in OPERATIONS.items() if row.takes == {"float"})})
+"""Operations that integers, too, take as numbers with a fraction."""
 
 FOLDS = ("sum", "max", "min", "mean", "any", "all", "argmax", "argmin")
 """Functions and methods that take an axis away."""
@@ -21,13 +27,38 @@ class Derived(Elementwise):
 
     # -------------------------------------------------------------------------------------- elementwise
 
+    def compute(self, op: str, args: list[Any], span: Span, name: str) -> hir.Value | Number:
+        """``op`` of tiles and numbers; where there is no tile, of numbers of the run: a number with a fraction, or a
+        mask of one element."""
+        args = [Integer(Sym(a.name)) if isinstance(a, TileIndex) and a.integer else a for a in args]
+        late = any(isinstance(a, WEAK) for a in args)
+        if not late or any(isinstance(a, hir.Value) for a in args):
+            return self.combine(op, args, span, name)
+        dtype = F32
+        if all(isinstance(a, Integer) or a is None or whole(a) is not None for a in args) and op not in OF_FRACTIONS:
+            if op not in COMPARISONS.values():
+                return self.combine(op, args, span, name)
+            dtype = I32
+        single = [self.splat(a, (1,), dtype, span, "") if isinstance(a, WEAK) else a for a in args]
+        result = self.combine(op, single, span, name)
+        return result if result.dtype == BOOL else Number(result)
+
     def combine(self, op: str, args: list[Any], span: Span, name: str) -> hir.Value:
         """``op``, where ``and``, ``or``, ``xor`` and ``not`` are those of masks if a tile is one, else of bits."""
-        if op == "power":
-            return self.power(args[0], args[1], span, name)
-        if op in ("and", "or", "xor", "not"):
-            masks = any(isinstance(a, hir.Value) and a.dtype == BOOL for a in args)
-            op = f"logical_{op}" if masks else f"bitwise_{op}"
+        match op:
+            case "power" | "pow":
+                return self.power(args[0], args[1], span, name)
+            case "square" | "reciprocal":
+                return self.power(args[0], 2 if op == "square" else -1, span, name)
+            case "clip":
+                return self.clip(args[0], args[1], args[2], span, name)
+            case "floor" | "ceil" | "trunc" | "round":
+                return self.whole(op, args[0], span, name)
+            case "logical_and" | "logical_or" | "logical_xor" | "logical_not":
+                return self.logical(op, args, span, name)
+            case "and" | "or" | "xor" | "not":
+                masks = any(isinstance(a, hir.Value) and a.dtype == BOOL for a in args)
+                op = f"logical_{op}" if masks else f"bitwise_{op}"
         return self.map(op, args, span, name)
 
     def whole(self, op: str, x: Any, span: Span, name: str) -> hir.Value:
@@ -57,6 +88,8 @@ class Derived(Elementwise):
         n = whole(int(exponent) if isinstance(exponent, float) and exponent.is_integer() else exponent)
         if n is None or abs(n) > LARGEST_POWER or not isinstance(base, hir.Value):
             what = f"{describe(base)} to the power of {describe(exponent)}"
+            if isinstance(base, Integer):
+                raise BadCall(span, what=what, advice="write the product, n * n, or make it a tile: tg.full((1,), n)")
             advice = f"the exponent is a whole number known at compile time, from -{LARGEST_POWER} to {LARGEST_POWER}; "
             raise BadCall(span, what=what, advice=advice + "else use tg.sqrt, or tg.exp2(tg.log2(x) * y)")
         if base.dtype == BOOL or (n < 0 and not base.dtype.floating):

@@ -13,8 +13,8 @@ from tidegate.ir import hir
 from tidegate.ir.dtypes import BOOL, F32, I32, DType
 from tidegate.ir.elementwise import OPERATIONS, number_problem
 from tidegate.ir.expr import Sym
-from tidegate.lang.scope import Integer, Scope, TileIndex
-from tidegate.lang.source import Source, whole
+from tidegate.lang.scope import WEAK, Integer, Number, Scope, TileIndex
+from tidegate.lang.source import Source, evaluate, whole
 
 COMPARISONS: dict[type[ast.cmpop], str] = {
     ast.Lt: "less",
@@ -56,10 +56,6 @@ F32_LIMIT = 2.0**128 - 2.0**103
 """Numbers from here on round to infinity in f32."""
 
 
-WEAK = (Integer, hir.Scalar)
-"""Numbers that are not known at compile time."""
-
-
 class Elementwise:
     """Appends elementwise ops to the open block of ``scope``; :class:`Expressions` builds on it."""
 
@@ -73,13 +69,16 @@ class Elementwise:
         """The value of a compile-time expression, ``default`` where there is none."""
         raise NotImplementedError
 
+    def known(self, node: ast.expr) -> Any:
+        """The value of an expression that is known at compile time."""
+        return evaluate(self.source, node, self.scope)
+
     def map(self, op: str, args: list[Any], span: Span, name: str) -> hir.Value:
         """Elementwise op with NumPy's promotion: numbers, scalars and integers are weak; f16 and bf16 widen to f32,
         never to one another.
 
         Floats, integers and masks do not mix; integers take whole numbers only, masks True and False."""
         tiles = [a for a in args if isinstance(a, hir.Value)]
-        args = [Integer(Sym(a.name)) if isinstance(a, TileIndex) and a.integer else a for a in args]
         masks = any(a.dtype == BOOL for a in (args[1:] if op == "where" else args) if isinstance(a, hir.Value))
         operands = [a if isinstance(a, (hir.Value, *WEAK)) else self.number(a, span, op, masks) for a in args]
         if not tiles:
@@ -87,8 +86,7 @@ class Elementwise:
             what, advice = f"{op} of numbers only", "give at least one tile; for numbers use Python's functions"
             if late:
                 what = f"{op} of {describe(late[0])}, and of no tile"
-                value = late[0].name if isinstance(late[0], hir.Scalar) else late[0].expr
-                advice = f"make it a tile: tg.full((1, 1), {value})"
+                advice = 'integers take + - * // %, tg.minimum and tg.maximum; a tile of one: tg.full((1,), n, "i32")'
             raise BadCall(span, what=what, advice=advice)
         shape = self.broadcast_shape(op, tiles, span)
         values = operands[1:] if op == "where" else operands
@@ -133,11 +131,12 @@ class Elementwise:
                 self.fits(number, dtype, span, f"{op} of {names}")
         return dtype
 
-    def weak(self, number: Integer | hir.Scalar, dtype: DType, span: Span, what: str) -> None:
+    def weak(self, number: Integer | Number | hir.Scalar, dtype: DType, span: Span, what: str) -> None:
         """Raises DtypeMismatch unless a number of the run can stand beside a tile of ``dtype``."""
-        if dtype == BOOL or (isinstance(number, hir.Scalar) and not dtype.floating):
-            kind = "an f32" if isinstance(number, hir.Scalar) else "no truth value"
-            advice = "compare it first" if dtype == BOOL else FRACTIONS
+        fraction = isinstance(number, (hir.Scalar, Number))
+        if dtype == BOOL or (fraction and not dtype.floating):
+            kind = "an f32" if fraction else "no truth value"
+            advice = "compare it first" if dtype == BOOL else f"make it whole by //, or {FRACTIONS}"
             raise DtypeMismatch(span, what=f"{what} and {describe(number)}, {kind}", advice=advice)
 
     def fits(self, number: float, dtype: DType, span: Span, what: str) -> None:
@@ -148,6 +147,8 @@ class Elementwise:
 
     def splat(self, value: Any, shape: tuple[int, ...], dtype: DType, span: Span, name: str) -> hir.Value:
         """A tile of a scalar or integer, in the dtype in which operations on tiles of ``dtype`` compute."""
+        if isinstance(value, Number):
+            return self.broadcast(value.value, shape, span)
         own, wanted = F32 if isinstance(value, hir.Scalar) else I32, dtype.computed
         result = self.scope.value(name if own == wanted else "", own, shape)
         expr = Sym(value.name) if isinstance(value, hir.Scalar) else value.expr
@@ -263,5 +264,7 @@ def describe(value: Any) -> str:
             return f"the scalar {value.name}"
         case Integer():
             return f"the integer {value.expr}"
+        case Number():
+            return f"the number {value.value.name}"
     name = getattr(value, "__name__", None)  # of functions, types, modules: their repr holds an address or a path
     return f"the {type(value).__name__} {name}" if isinstance(name, str) else reprlib.repr(value)

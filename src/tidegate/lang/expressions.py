@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import numbers
 from typing import Any
 
 from tidegate.errors import (
@@ -17,16 +18,17 @@ from tidegate.errors import (
     WrongDirection,
 )
 from tidegate.ir import hir
-from tidegate.ir.dtypes import BOOL, DTYPES, I32, DType
+from tidegate.ir.dtypes import BOOL, DTYPES, F32, I32, DType, dtype_advice
 from tidegate.ir.elementwise import OPERATIONS
 from tidegate.ir.expr import Sym
-from tidegate.ir.products import accumulator_of
+from tidegate.ir.products import accumulator_of, alike
 from tidegate.lang import surface
+from tidegate.lang.advice import ELSEWHERE, EXPRESSIONS, GENERAL_EXPRESSION, instead_of
+from tidegate.lang.axes import Axes
 from tidegate.lang.derived import FOLDS, Derived
-from tidegate.lang.elementwise import COMPARISONS, OPERATORS, WEAK, describe
-from tidegate.lang.scope import Gone, Integer, Scope, TileIndex
-from tidegate.lang.source import Source, evaluate, whole
-from tidegate.lang.windows import Windows
+from tidegate.lang.elementwise import COMPARISONS, OPERATORS, describe
+from tidegate.lang.scope import WEAK, Gone, Integer, Number, Scope, TileIndex
+from tidegate.lang.source import Source, whole
 
 ELEMENTWISE = {
     **dict.fromkeys((name for name, row in OPERATIONS.items() if row.arity == 1 and hasattr(surface, name)), ("x",)),
@@ -43,7 +45,7 @@ TILE_FUNCTIONS = {
 }
 
 
-class Expressions(Windows, Derived):
+class Expressions(Axes, Derived):
     """Parses expressions into the ops of ``scope``."""
 
     def __init__(self, source: Source, scope: Scope) -> None:
@@ -56,7 +58,7 @@ class Expressions(Windows, Derived):
         """A tile (hir.Value) or a compile-time value; ``name`` is the variable it will be bound to."""
         node = self.folded(node)
         if self.static(node):
-            return evaluate(self.source, node, self.scope.constants())
+            return self.known(node)
         if not isinstance(node, ast.Name) and self.is_integer(node) and not self.is_load(node):
             return Integer(self.integer(node))
         match node:
@@ -65,14 +67,16 @@ class Expressions(Windows, Derived):
             case ast.BinOp():
                 return self.binary(node, name)
             case ast.UnaryOp(op=ast.USub()):
-                return self.map("neg", [self.parse(node.operand)], self.span(node), name)
+                return self.compute("neg", [self.parse(node.operand)], self.span(node), name)
             case ast.UnaryOp(op=ast.Invert()):
-                return self.combine("not", [self.parse(node.operand)], self.span(node), name)
+                return self.compute("not", [self.parse(node.operand)], self.span(node), name)
             case ast.UnaryOp(op=ast.UAdd()):
-                return self.tile(node.operand, "the operand of +", name)
+                value = self.parse(node.operand, name)
+                known = isinstance(value, (hir.Value, *WEAK))
+                return value if known else self.tile(node.operand, "the operand of +", name)
             case ast.Compare(ops=[op]) if type(op) in COMPARISONS:
                 operands = [self.parse(node.left), self.parse(node.comparators[0])]
-                return self.map(COMPARISONS[type(op)], operands, self.span(node), name)
+                return self.compute(COMPARISONS[type(op)], operands, self.span(node), name)
             case ast.IfExp() if self.static(node.test):
                 return self.parse(node.body if self.constant(node.test, None) else node.orelse, name)
             case ast.Call():
@@ -81,22 +85,34 @@ class Expressions(Windows, Derived):
                 return self.attribute(node, name)
             case ast.Subscript():
                 return self.item(node, name)
-        raise UnsupportedSyntax(
-            self.span(node),
-            what=f"the expression {ast.unparse(node)!r}",
-            advice="use operators, tg functions, .astype and .T on tiles; masks combine by & | ^ ~",
-        )
+        what, advice = EXPRESSIONS.get(type(node), (f"the expression {ast.unparse(node)!r}", GENERAL_EXPRESSION))
+        raise UnsupportedSyntax(self.span(node), what=what, advice=advice)
 
     def tile(self, node: ast.expr, what: str, name: str = "") -> hir.Value:
         """An expression that must be a tile."""
-        value = self.parse(node, name)
+        return self.as_tile(self.parse(node, name), node, what)
+
+    def as_tile(self, value: Any, node: ast.expr, what: str, kind: str = "a tile") -> hir.Value:
+        """What ``node`` stands for, if it is a tile; raises BadCall."""
         if not isinstance(value, hir.Value):
+            advice = "load a window with tg.load, or make a tile with tg.zeros or tg.full"
+            if isinstance(value, WEAK):
+                advice = f"make a tile of it, with the shape that is wanted: tg.full((16, 16), {ast.unparse(node)})"
             raise BadCall(
                 self.span(node),
-                what=f"{what} must be a tile, {ast.unparse(node)!r} is {describe(value)}",
-                advice="load a window with tg.load, or make a tile with tg.zeros or tg.full",
+                what=f"{what} must be {kind}, {ast.unparse(node)!r} is {describe(value)}",
+                advice=advice,
             )
         return value
+
+    def written(self, node: ast.expr, tensor: hir.Tensor, window: hir.Window) -> hir.Value:
+        """The tile that a window takes; a number stands for a tile of it."""
+        value, span = self.parse(node), self.span(node)
+        if isinstance(value, TileIndex) and value.integer:
+            value = Integer(Sym(value.name))
+        if isinstance(value, (*WEAK, numbers.Real)):
+            return self.full(window.shape, value, tensor.dtype, span, f"the value written to {tensor.name}", "")
+        return self.as_tile(value, node, f"what is written to {tensor.name}", "a tile or a number")
 
     def folded(self, node: ast.expr) -> ast.expr:
         """The expression with t.shape and t.dtype of tiles replaced by their values."""
@@ -148,10 +164,9 @@ class Expressions(Windows, Derived):
             )
         if isinstance(owner, hir.Value):
             return self.part(owner, node, name)
-        if isinstance(owner, TileIndex):
-            raise UnsupportedSyntax(
-                self.span(node), what=f"a part of {describe(owner)}", advice="a tile index indexes windows"
-            )
+        if isinstance(owner, (TileIndex, *WEAK)):
+            advice = "a tile index indexes windows" if isinstance(owner, TileIndex) else "it is one number as it is"
+            raise UnsupportedSyntax(self.span(node), what=f"a part of {describe(owner)}", advice=advice)
         place = self.constant(node.slice, None)
         try:
             return owner[place]
@@ -175,18 +190,18 @@ class Expressions(Windows, Derived):
                 return owner.dtype.name
             if node.attr == "shape":
                 return owner.shape
-        raise UnsupportedSyntax(
-            self.span(node),
-            what=f"the attribute .{node.attr} of {describe(owner)}",
-            advice="tiles have .T, .dtype, .shape and .astype(dtype)",
-        )
+        advice = "tiles have .T, .dtype, .shape and .astype(dtype)"
+        if isinstance(owner, hir.Tensor) and node.attr == "shape":
+            sizes = [f"tg.size({str(s)!r})" if isinstance(s, Sym) else str(s) for s in owner.shape]
+            advice = f"its sizes are {', '.join(sizes)}"
+        raise UnsupportedSyntax(self.span(node), what=f"the attribute .{node.attr} of {describe(owner)}", advice=advice)
 
     def binary(self, node: ast.BinOp, name: str) -> Any:
         if isinstance(node.op, ast.MatMult):
             a, b = self.tile(node.left, "the left side of @"), self.tile(node.right, "the right side of @")
             return self.dot(a, b, None, None, self.span(node), name)
         operands = [self.parse(node.left), self.parse(node.right)]
-        return self.combine(OPERATORS[type(node.op)], operands, self.span(node), name)
+        return self.compute(OPERATORS[type(node.op)], operands, self.span(node), name)
 
     def call(self, node: ast.Call, name: str) -> Any:
         span = self.span(node)
@@ -201,21 +216,27 @@ class Expressions(Windows, Derived):
                 return self.cast(owner, kind, span, name)
             if isinstance(owner, hir.Value) and node.func.attr in FOLDS:
                 return self.call_fold(node.func.attr, node, owner, span, name)
-            raise UnsupportedSyntax(
-                span,
-                what=f"the method .{node.func.attr} of {describe(owner)}",
-                advice=f"tiles have .astype(dtype) and, with an axis, {', '.join(f'.{f}' for f in FOLDS)}",
-            )
+            advice = f"tiles have .astype(dtype) and, with an axis, {', '.join(f'.{f}' for f in FOLDS)}"
+            if isinstance(owner, WEAK):
+                text = ast.unparse(node.func.value)
+                advice = f"a number takes the dtype of the tile beside it; a tile of it: tg.full((1,), {text}, dtype)"
+            elif node.func.attr in {*TILE_FUNCTIONS.values(), *ELSEWHERE}:
+                advice = instead_of(node.func.attr, TILE_FUNCTIONS.values())
+            raise UnsupportedSyntax(span, what=f"the method .{node.func.attr} of {describe(owner)}", advice=advice)
         target = self.function(node)
         function = TILE_FUNCTIONS.get(target)
         if function is None:
-            what = f"{ast.unparse(node.func)} is no operation on tiles, and its arguments exist only on the GPU"
+            called = ast.unparse(node.func)
+            what = f"{called} is no operation on tiles, and its arguments exist only on the GPU"
+            advice = instead_of(called, TILE_FUNCTIONS.values())
             if target is surface.atomic_add:
-                what = "tg.atomic_add has no value: it is a statement of its own"
+                what, advice = (
+                    "tg.atomic_add is a statement of its own",
+                    "write it on its own line: it has no value",
+                )
             elif target is not None:
-                what = f"{ast.unparse(node.func)} stands outside the head of a for loop"
-            known = ", ".join(f"tg.{n}" for n in TILE_FUNCTIONS.values())
-            raise BadCall(span, what=what, advice=f"operations are {known}, .astype, .T and operators")
+                what, advice = f"{called} stands outside the head of a for loop", f"write: for i in {called}(...):"
+            raise BadCall(span, what=what, advice=advice)
         if function in FOLDS:
             return self.call_fold(function, node, None, span, name)
         if function in ELEMENTWISE:
@@ -240,7 +261,7 @@ class Expressions(Windows, Derived):
         self.scope.ops.append(hir.LoadScalar(found, window, span))
         return Integer(Sym(found))
 
-    def call_load(self, node: ast.Call, span: Span, name: str) -> hir.Value | Integer:
+    def call_load(self, node: ast.Call, span: Span, name: str) -> hir.Value | Integer | Number:
         window_node, by, stages, to = self.arguments(node, ("window",), ("by", "stages", "to"))
         if not isinstance(window_node, ast.Subscript):
             raise BadCall(span, what="tg.load takes a window such as a[m, k]", advice="index a tensor parameter")
@@ -266,9 +287,10 @@ class Expressions(Windows, Derived):
             )
         if all(a.at is not None for a in window.axes):
             return self.element(node, window, span, name)
+        number = self.is_single(window_node) and tensor.dtype.floating
         result = self.scope.value(name, tensor.dtype, window.shape)
         self.scope.ops.append(hir.Load(result, window, self.instruction(by, span), count, level, span))
-        return result
+        return Number(self.cast(result, F32, span, name)) if number else result
 
     def call_dot(self, node: ast.Call, span: Span, name: str) -> hir.Value:
         a, b, c, by = self.arguments(node, ("a", "b"), ("c", "by"))
@@ -286,9 +308,11 @@ class Expressions(Windows, Derived):
                 what=f"tg.dot of {a.name} {a.shape} and {b.name} {b.shape}: {why}",
                 advice="the operands are [M, K] and [K, N]; transpose one with .T if needed",
             )
-        if a.dtype != b.dtype:
+        if not alike(a.dtype, b.dtype):
             raise DtypeMismatch(
-                span, what=f"tg.dot of {a.name} {a.dtype} and {b.name} {b.dtype}", advice="cast one with .astype"
+                span,
+                what=f"tg.dot of {a.name} {a.dtype} and {b.name} {b.dtype}, and only 8-bit floats mix",
+                advice=f'cast one: {b.name}.astype("{a.dtype}")',
             )
         shape, sums = (a.shape[0], b.shape[1]), accumulator_of(a.dtype)
         if c is None:
@@ -326,12 +350,16 @@ class Expressions(Windows, Derived):
                 self.span(shape), what=f"{given!r} is no tile shape", advice="give positive integers, e.g. (BM, BN)"
             )
         kind = self.dtype(self.constant(dtype, "f32"), self.span(dtype) if dtype else span)
+        return self.full(sizes, number, kind, span, "tg.full", name)
+
+    def full(self, sizes: tuple[int, ...], number: Any, dtype: DType, span: Span, what: str, name: str) -> hir.Value:
+        """A tile of one number."""
         if isinstance(number, WEAK):
-            self.weak(number, kind, span, "tg.full")
-            return self.cast(self.splat(number, sizes, kind, span, name), kind, span, name)
-        value = self.number(number, span, "tg.full", masks=kind == BOOL)
-        self.fits(value, kind, span, "tg.full")
-        return self.filled(value, kind, sizes, span, name)
+            self.weak(number, dtype, span, what)
+            return self.cast(self.splat(number, sizes, dtype, span, name), dtype, span, name)
+        value = self.number(number, span, what, masks=dtype == BOOL)
+        self.fits(value, dtype, span, what)
+        return self.filled(value, dtype, sizes, span, name)
 
     def call_arange(self, node: ast.Call, span: Span, name: str) -> hir.Value:
         nodes = self.arguments(node, ("start",), ("stop", "step", "dtype"))
@@ -368,25 +396,14 @@ class Expressions(Windows, Derived):
         self.scope.ops.append(hir.Positions(result, index.name, span))
         return result
 
-    def call_clip(self, node: ast.Call, span: Span, name: str) -> hir.Value:
+    def call_clip(self, node: ast.Call, span: Span, name: str) -> hir.Value | Number:
         x, low, high = self.arguments(node, ("x",), ("min", "max"))
         least, most = (None if bound is None else self.parse(bound) for bound in (low, high))
-        return self.clip(self.parse(x), least, most, span, name)
+        return self.compute("clip", [self.parse(x), least, most], span, name)
 
-    def call_elementwise(self, function: str, node: ast.Call, span: Span, name: str) -> hir.Value:
+    def call_elementwise(self, function: str, node: ast.Call, span: Span, name: str) -> hir.Value | Number:
         args = [self.parse(a) for a in self.arguments(node, ELEMENTWISE[function])]
-        if function.startswith("logical"):
-            return self.logical(function, args, span, name)
-        match function:
-            case "floor" | "ceil" | "trunc" | "round":
-                return self.whole(function, args[0], span, name)
-            case "pow":
-                return self.power(args[0], args[1], span, name)
-            case "square":
-                return self.power(args[0], 2, span, name)
-            case "reciprocal":
-                return self.power(args[0], -1, span, name)
-        return self.map(function, args, span, name)
+        return self.compute(function, args, span, name)
 
     def call_fold(self, fold: str, node: ast.Call, owner: hir.Value | None, span: Span, name: str) -> hir.Value:
         """x.sum(axis=1) (``owner`` is x) or tg.sum(x, axis=1)."""
@@ -411,7 +428,9 @@ class Expressions(Windows, Derived):
         by = self.constant(node, None)
         if by is not None and not isinstance(by, hir.Instruction):
             shown, advice = repr(by), "use one of tidegate.cuda, e.g. cuda.mma()"
-            if callable(by):
+            if by in ("cp_async", "ld", "mma", "tma", "wgmma"):
+                advice = f"write by=cuda.{by}(), with: from tidegate import cuda"
+            elif callable(by):
                 shown, advice = getattr(by, "__name__", shown), "call it, e.g. cuda.cp_async()"
             raise BadCall(self.span(node) if node else span, what=f"by={shown} is no instruction", advice=advice)
         return by
@@ -421,16 +440,17 @@ class Expressions(Windows, Derived):
             return default
         node = self.folded(node)
         if not self.static(node):
-            raise BadCall(
-                self.span(node),
-                what=f"{ast.unparse(node)!r} must be known at compile time",
-                advice="use literals, keyword-only constants and module-level names",
-            )
-        return evaluate(self.source, node, self.scope.constants())
+            parts = node.elts if isinstance(node, (ast.Tuple, ast.List)) else [node]
+            late = any(self.is_integer(p) and not self.static(p) for p in parts)
+            advice = "use literals, keyword-only constants and module-level names"
+            if late:
+                advice = "sizes of tiles are no numbers of the run: use a keyword-only constant, and loop over tg.tiles"
+            raise BadCall(self.span(node), what=f"{ast.unparse(node)!r} must be known at compile time", advice=advice)
+        return self.known(node)
 
     def dtype(self, name: Any, span: Span) -> DType:
         if not isinstance(name, str) or name not in DTYPES:
-            raise DtypeMismatch(span, what=f"{describe(name)} is no dtype", advice=f"use one of {', '.join(DTYPES)}")
+            raise DtypeMismatch(span, what=f"{describe(name)} is no dtype", advice=dtype_advice(name))
         return DTYPES[name]
 
     def arguments(self, node: ast.Call, required: tuple[str, ...], optional: tuple[str, ...] = ()) -> list[Any]:

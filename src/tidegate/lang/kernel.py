@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, overload
 
-from tidegate.errors import BadCall, NoSource, UnknownConstant, WrongWarps
+from tidegate.errors import BadCall, NoSource, UnknownConstant, WrongOccupancy, WrongWarps
 from tidegate.ir import hir
+from tidegate.span import calling
 
 if TYPE_CHECKING:
     from tidegate.ir.dtypes import DType
@@ -25,10 +26,14 @@ class Kernel:
     """A kernel: callable on arrays, and the way to its plan, its text forms and its CUDA.
 
     Keyword-only parameters of the function are compile-time constants; every method that compiles takes them, and
-    ``warps`` and the names of dimensions, as keyword arguments.
+    ``warps``, ``ctas_per_sm`` and the names of dimensions (sizes in elements), as keyword arguments. What the text of
+    the kernel does wrong is refused by the first method that needs it, at its line (TG1xx, TG2xx); TG107 is for a
+    keyword that fits nothing.
     """
 
-    def __init__(self, function: Callable[..., Any], warps: int = DEFAULT_WARPS) -> None:
+    def __init__(
+        self, function: Callable[..., Any], warps: int = DEFAULT_WARPS, ctas_per_sm: int | None = None
+    ) -> None:
         if not isinstance(function, FunctionType):
             name = getattr(function, "__name__", repr(function))
             raise NoSource(kernel=name, reason=f"it is a {type(function).__name__}, not a function made by def")
@@ -36,9 +41,11 @@ class Kernel:
         self.function = function
         self.name = function.__name__
         self.warps = warps
+        self.ctas_per_sm = ctas_per_sm
         self.launches: dict[Any, Any] = {}
         self.fitting: dict[Any, Any] = {}
         self.compiled: dict[Any, Any] = {}
+        self._launch: Callable[..., None] | None = None  # a plain attribute: found faster than a cached property
 
     def __repr__(self) -> str:
         return f"<tidegate kernel {self.name}>"
@@ -63,21 +70,31 @@ class Kernel:
 
         known = dict(self.signature.constants)
         unknown = [name for name in given if name not in known]
+        self._only_constants(unknown)
         if unknown:
             raise UnknownConstant(
                 what=f"kernel {self.name} has no constant or dimension {unknown[0]!r}",
-                advice=f"it has {', '.join((*known, *self.dims, 'warps'))}",
+                advice=f"it has {', '.join((*known, *self.dims, 'warps', 'ctas_per_sm'))}",
             )
         merged = {**known, **given}
         missing = [name for name, value in merged.items() if value is REQUIRED]
         if missing:
             raise UnknownConstant(
+                self.source.header(),
                 what=f"the constant {missing[0]!r} of kernel {self.name} has no value",
                 advice=f"give {missing[0]}=..., or a default in the signature",
             )
         for name, value in merged.items():
             _hashable(name, value)
         return merged
+
+    def _only_constants(self, names: Iterable[str]) -> None:
+        """Raises UnknownConstant for a keyword that names a positional parameter."""
+        order = self.signature.order
+        for name in names:
+            if name in order:
+                what = f"{name} is a parameter of kernel {self.name}, and only constants are given by keyword"
+                raise UnknownConstant(what=what, advice=f"pass arrays and numbers in order: {', '.join(order)}")
 
     @functools.cached_property
     def dims(self) -> tuple[str, ...]:
@@ -116,10 +133,13 @@ class Kernel:
         if count is None or count < 1 or count > 32 or count & (count - 1):
             power = 1 << (min(max(count, 1), 32) - 1).bit_length() if count is not None else DEFAULT_WARPS
             raise WrongWarps(self.source.header(), warps=repr(warps), nearest=power)
+        ctas = given.pop("ctas_per_sm", self.ctas_per_sm)
+        if ctas is not None and whole(ctas) not in range(1, 33):
+            raise WrongOccupancy(self.source.header(), ctas=repr(ctas))
         given = {name: value for name, value in given.items() if name not in self.dims or value is not None}
         sizes = {name: _size(name, given.pop(name), 0) for name in self.dims if name in given}
         divisors = self._multiples({} if multiples is None else multiples)
-        return parse(self.source, self.signature, self.constants(given), sizes, divisors, strided, count)
+        return parse(self.source, self.signature, self.constants(given), sizes, divisors, strided, count, whole(ctas))
 
     def _multiples(self, multiples: Mapping[str, int]) -> dict[str, int]:
         """Checked: names of dimensions and positive numbers."""
@@ -165,10 +185,11 @@ class Kernel:
 
     def plain(self, *arguments: Any, **given: Any) -> None:
         """The NumPy meaning: fills the outputs among ``arguments`` (NumPy arrays, and numbers for scalars, in the order
-        of the parameters)."""
+        of the parameters). Raises TG701 for arguments that do not fit, TG714 for an integer beyond 32 bits."""
         from tidegate.ops.arguments import split
         from tidegate.ops.plain import run
 
+        self._only_constants(given)
         arrays, _ = split(self.name, self.signature.order, self.scalars, arguments)
         run(self.program(**self.with_sizes(arrays, given)), arguments)
 
@@ -180,7 +201,8 @@ class Kernel:
 
         ``plan``: a producer's name, an AsyncPlan, or the path of a saved one. ``share=False`` keeps the bytes of all
         buffers apart. ``strided``: names of tensors whose rows need not follow one another in memory, or a mapping
-        from them to what divides their strides, in elements (16).
+        from them to what divides their strides, in elements (16). Raises TG304 for an unknown target, TG305 for an
+        unknown producer, TG3xx for a schedule and TG401 for memory that the target does not have.
         """
         from tidegate.runtime.compiled import compile_program
 
@@ -195,25 +217,27 @@ class Kernel:
         return self.compiled[key]
 
     def smem(self, target: str | None = None, **given: Any) -> Any:
-        """The shared memory report, in milliseconds and without compiling: bytes per buffer, peak, and the largest
-        number of stages that fits."""
+        """The shared memory report, made in milliseconds and without compiling: bytes per buffer, peak per CTA, and the
+        largest number of stages that fits."""
         from tidegate.runtime.compiled import smem_report
 
         return smem_report(self, target, given)
 
     def __call__(self, *arguments: Any, **given: Any) -> None:
-        """Runs the kernel on the arrays' device and current stream; compiles on first use."""
+        """Runs the kernel on the arrays' device and current stream; compiles on first use. Raises TG701 for arguments
+        that do not fit, TG821 without a GPU, TG82x where the driver refuses."""
         if given:
+            self._only_constants(given)
             given.pop("multiples", None)  # the arrays tell
             for name, value in given.items():
                 _hashable(name, value)
-        self._call(arguments, given)
+        (self._launch or self._launcher())(arguments, given)
 
-    @functools.cached_property
-    def _call(self) -> Callable[..., None]:
+    def _launcher(self) -> Callable[..., None]:
         from tidegate.runtime.variants import caller_of
 
-        return caller_of(self)
+        self._launch = caller_of(self)
+        return self._launch
 
 
 def _value(names: Mapping[str, Any], name: str) -> Any:
@@ -251,15 +275,23 @@ def _size(name: str, value: Any, least: int) -> int:
 @overload
 def kernel(function: Callable[..., Any]) -> Kernel: ...
 @overload
-def kernel(*, warps: int = DEFAULT_WARPS) -> Callable[[Callable[..., Any]], Kernel]: ...
+def kernel(*, warps: int = DEFAULT_WARPS, ctas_per_sm: int | None = None) -> Callable[[Callable[..., Any]], Kernel]: ...
 
 
-def kernel(function: Callable[..., Any] | None = None, *, warps: int = DEFAULT_WARPS, **unknown: Any) -> Any:
-    """Makes a :class:`Kernel` of a function over tiles. ``warps``: warps per CTA unless given when compiling."""
+def kernel(function: Any = None, *, warps: int = DEFAULT_WARPS, ctas_per_sm: int | None = None, **unknown: Any) -> Any:
+    """``@tg.kernel`` or ``@tg.kernel(warps=8)``: makes a :class:`Kernel` of a function over tiles, whose text is read
+    and never executed.
+
+    Unless given when compiling, ``warps``: warps per CTA, a power of two from 1 to 32; ``ctas_per_sm``: the most CTAs
+    that share a multiprocessor, by default as many as fit. Raises TG105 for other arguments, TG103 for what has no
+    text; what the function does wrong is refused where it is used.
+    """
     if unknown:
-        raise BadCall(
-            what=f"tg.kernel has no argument {next(iter(unknown))!r}", advice="write @tg.kernel or @tg.kernel(warps=8)"
-        )
+        what = f"tg.kernel has no argument {next(iter(unknown))!r}, only warps and ctas_per_sm"
+        raise BadCall(calling(1), what=what, advice="write @tg.kernel or @tg.kernel(warps=8)")
+    if function is not None and not callable(function):
+        what = f"@tg.kernel({function!r}): it takes no positional argument"
+        raise BadCall(calling(1), what=what, advice="write @tg.kernel or @tg.kernel(warps=8)")
     if function is None:
-        return lambda f: Kernel(f, warps)
-    return Kernel(function, warps)
+        return lambda f: Kernel(f, warps, ctas_per_sm)
+    return Kernel(function, warps, ctas_per_sm)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 from dataclasses import replace
+from types import EllipsisType
 from typing import Any
 
 from tidegate.errors import (
@@ -16,19 +17,20 @@ from tidegate.errors import (
     OverlappingWrites,
     ShapeMismatch,
     Span,
-    UnknownName,
     UnsupportedSyntax,
     WrongDirection,
 )
 from tidegate.ir import hir
-from tidegate.ir.dtypes import DTYPES, F32, I32
-from tidegate.ir.expr import Expr, Int, Sym, cdiv, factor
+from tidegate.ir.dtypes import DTYPES, F32, I32, dtype_advice
+from tidegate.ir.expr import Expr, Int, Sym, binary, factor, least, symbols
+from tidegate.ir.layout import Coord
 from tidegate.lang import surface
+from tidegate.lang.advice import EXPRESSIONS, GENERAL_ADVICE, STATEMENTS, on_condition
 from tidegate.lang.dead import without_dead_ops
-from tidegate.lang.elementwise import OPERATORS
+from tidegate.lang.elementwise import OPERATORS, describe
 from tidegate.lang.expressions import Expressions
 from tidegate.lang.outputs import check_outputs
-from tidegate.lang.scope import Gone, Integer, Scope, TileIndex
+from tidegate.lang.scope import Gone, Integer, Number, Scope, TileIndex
 from tidegate.lang.source import RESERVED, Signature, Source, is_name, whole
 
 
@@ -40,6 +42,7 @@ def parse(
     multiples: Mapping[str, int],
     strided: Mapping[str, int],
     warps: int,
+    ctas_per_sm: int | None = None,
 ) -> hir.Program:
     """The HIR of a kernel for given constants; ``sizes`` fixes dimensions, ``multiples`` says what divides others,
     ``strided`` what divides the strides of tensors that have gaps, in elements."""
@@ -69,6 +72,7 @@ def parse(
         span=source.span(source.tree),
         scalars=scalars,
         order=signature.order,
+        ctas_per_sm=ctas_per_sm,
     )
     check_outputs(program)
     return program
@@ -100,9 +104,10 @@ def _dimensions(signature: Signature) -> tuple[str, ...]:
             if not isinstance(size, str):
                 continue
             if not is_name(size) or size in signature.order:
+                why = "is the name of a parameter" if size in signature.order else "cannot be the name of a dimension"
                 raise BadSignature(
                     span,
-                    what=f"size {size!r} of {tensor} is not usable as a dimension's name",
+                    what=f"size {size!r} of {tensor} {why}",
                     advice="use an ASCII identifier that is no parameter of the kernel, no Python keyword and none of "
                     + ", ".join(sorted(RESERVED)),
                 )
@@ -116,9 +121,8 @@ def _tensors(
     out = []
     for name, kind, span in signature.tensors:
         if kind.dtype not in DTYPES:
-            raise DtypeMismatch(
-                span, what=f"{kind.dtype!r} of {name} is no dtype of tensors", advice=f"use one of {', '.join(DTYPES)}"
-            )
+            advice = dtype_advice(kind.dtype)
+            raise DtypeMismatch(span, what=f"{kind.dtype!r} of {name} is no dtype of tensors", advice=advice)
         bad = [s for s in kind.shape if isinstance(s, int) and (isinstance(s, bool) or not 0 < s < 2**31)]
         if bad:
             raise BadSignature(
@@ -133,29 +137,15 @@ def _tensors(
 
 MADE_INSIDE = Gone("it is made inside a loop, which may run zero times")
 
-GENERAL_ADVICE = "a kernel consists of assignments and for loops over tg.grid and tg.tiles"
 
-STATEMENTS: dict[type[ast.stmt], tuple[str, str]] = {
-    ast.If: (
-        "an 'if' on something that exists only on the GPU",
-        "choose elementwise with tg.where; conditions compare integers: indices, scalars, elements of integers",
-    ),
-    ast.While: ("a 'while' loop", "loop over tg.tiles(...)"),
-    ast.Return: ("a 'return' statement", "assign to a window of a tg.Out parameter"),
-    ast.Expr: ("an expression whose value is dropped", "assign the result to a name or to a window"),
-    ast.AnnAssign: ("an annotation without a value", "drop it, or assign a value"),
-    ast.FunctionDef: ("a nested function", "define compile-time helpers outside the kernel"),
-    ast.AsyncFunctionDef: ("a nested function", "define compile-time helpers outside the kernel"),
-    ast.ClassDef: ("a class", "define it outside the kernel"),
-    ast.Assert: ("an 'assert' statement", "check constants outside the kernel"),
-    ast.Delete: ("a 'del' statement", "let the name be: a tile's memory is freed after its last use"),
-    ast.Import: ("an import", "import at the head of the module"),
-    ast.ImportFrom: ("an import", "import at the head of the module"),
-    ast.Break: ("a 'break' statement", "a loop always runs over all its tiles"),
-    ast.Continue: ("a 'continue' statement", "a loop always runs over all its tiles"),
-    ast.AsyncFor: ("an 'async for' loop", "loop over tg.tiles(...)"),
-    ast.AsyncWith: ("an 'async with' statement", GENERAL_ADVICE),
-}
+def advice_on_shape(wanted: Coord, tile: hir.Value, text: str) -> str:
+    """What to do about a tile that a window of another shape is to take."""
+    if tile.shape == wanted[::-1]:
+        return f"write {text.removesuffix('.T')}" if text.endswith(".T") else f"transpose it: ({text}).T"
+    rank = len(wanted) - len(tile.shape)
+    if rank >= 0 and all(n in (1, w) for n, w in zip(tile.shape, wanted[rank:], strict=True)):
+        return f"a store does not repeat elements: add the tile to tg.zeros({wanted})"
+    return "use tile sizes that agree"
 
 
 class _Parser:
@@ -169,10 +159,9 @@ class _Parser:
     ) -> None:
         self.source = source
         self.dims = dims
-        self.constants = constants
         self.scalars = frozenset(s.name for s in scalars)
         numbers = {s.name: s if s.dtype.floating else Integer(Sym(s.name)) for s in scalars}
-        self.scope = Scope({**constants, **{t.name: t for t in tensors}, **numbers})
+        self.scope = Scope({**constants, **{t.name: t for t in tensors}, **numbers}, dims)
         loops = (n for n in ast.walk(source.tree) if isinstance(n, ast.For))
         indices = {n.id for loop in loops for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
         self.scope.taken = {*indices, *dims, *constants, *(t.name for t in tensors), *numbers}
@@ -217,7 +206,7 @@ class _Parser:
                 self.block(node.body if chosen else node.orelse)
             case ast.If() if self.expressions.is_condition(node.test):
                 self.branch(node)
-            case ast.Pass() | ast.Expr(value=ast.Constant(value=str())):
+            case ast.Pass() | ast.Expr(value=ast.Constant(value=str() | EllipsisType())):
                 pass
             case ast.AugAssign(target=ast.Subscript() as target):
                 self.update(node, target)
@@ -234,7 +223,12 @@ class _Parser:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
             self.expressions.parse(node.value)  # what is no operation at all is refused as that
         what, advice = STATEMENTS.get(type(node), (f"a {type(node).__name__.lower()!r} statement", GENERAL_ADVICE))
-        raise UnsupportedSyntax(self.source.span(node), what=what, advice=advice)
+        if isinstance(node, ast.Expr):
+            what, advice = EXPRESSIONS.get(type(node.value), (what, advice))
+        span = self.source.span(node)
+        if isinstance(node, ast.If):
+            span, advice = self.source.span(node.test), on_condition(node.test, self.scope.bindings) or advice
+        raise UnsupportedSyntax(span, what=what, advice=advice)
 
     # -------------------------------------------------------------------------------------- assignment
 
@@ -250,12 +244,15 @@ class _Parser:
             )
         old = self.scope.bindings.get(target.id)
         if isinstance(old, (hir.Tensor, hir.Scalar, TileIndex)) or target.id in self.scalars:
-            raise BadCall(
-                self.source.span(target), what=f"{target.id} names a parameter or index", advice="choose another name"
-            )
+            advice = "choose another name"
+            if isinstance(old, hir.Tensor) and old.output:
+                advice = f"to write it, assign to a window, {target.id}[...] = tile; else choose another name"
+            raise BadCall(self.source.span(target), what=f"{target.id} names a parameter or index", advice=advice)
         result = self.expressions.parse(value, target.id)
-        if target.id in self.scope.outer and (isinstance(old, Integer) or target.id in self.scope.constants()):
+        fixed = isinstance(old, (Integer, Number)) or target.id in self.scope.constants()
+        if target.id in self.scope.outer and fixed:
             kind = "an integer" if isinstance(old, Integer) else "a compile-time value"
+            kind = "a number" if isinstance(old, Number) else kind
             changes = "would change from trip to trip"
             if self.scope.inside == "branch":
                 changes = "would depend on a condition"
@@ -265,9 +262,13 @@ class _Parser:
                 what=f"is {kind} from outside the {self.scope.inside}, and {changes}",
                 advice="make it a tile (tg.full), or give the new value another name",
             )
-        if isinstance(result, (hir.Tensor, hir.Scalar, TileIndex)):
+        if isinstance(result, hir.Scalar):
+            result = Number(self.expressions.splat(result, (1,), F32, self.source.span(value), target.id))
+        elif isinstance(result, TileIndex) and result.integer:
+            result = Integer(Sym(result.name))
+        elif isinstance(result, (hir.Tensor, TileIndex)):
             raise UnsupportedSyntax(
-                self.source.span(value), what="a second name for a parameter or index", advice="use the first name"
+                self.source.span(value), what="a second name for a tensor or tile index", advice="use the first name"
             )
         self.scope.bindings[target.id] = result
 
@@ -275,7 +276,7 @@ class _Parser:
         span = self.source.span(target)
         tensor, window = self.expressions.window(target)
         self.writable(span, tensor, window)
-        tile = self.expressions.tile(value, f"the value written to {tensor.name}")
+        tile = self.expressions.written(value, tensor, window)
         self.write(span, tensor, window, tile, value)
 
     def update(self, node: ast.AugAssign, target: ast.Subscript) -> None:
@@ -297,7 +298,8 @@ class _Parser:
             )
         old = self.scope.value(tensor.name, tensor.dtype, window.shape)
         self.scope.ops.append(hir.Load(old, window, None, 1, None, span))
-        new = self.expressions.combine(OPERATORS[type(node.op)], [old, self.expressions.parse(node.value)], span, "")
+        new = self.expressions.compute(OPERATORS[type(node.op)], [old, self.expressions.parse(node.value)], span, "")
+        assert isinstance(new, hir.Value)  # one operand is a tile
         self.write(span, tensor, window, new, node.value)
 
     def writable(self, span: Span, tensor: hir.Tensor, window: hir.Window) -> None:
@@ -318,7 +320,7 @@ class _Parser:
             raise ShapeMismatch(
                 span,
                 what=f"the window of {tensor.name} has shape {window.shape}, the tile {tile.name} {tile.shape}",
-                advice="use tile sizes that agree, or transpose with .T",
+                advice=advice_on_shape(window.shape, tile, ast.unparse(value)),
             )
         if tile.dtype != tensor.dtype:
             raise DtypeMismatch(
@@ -345,7 +347,7 @@ class _Parser:
                 what=f"{tensor.name} holds {tensor.dtype}, and atomic additions are of f32 and i32",
                 advice='declare it "f32", and cast the sums in a second kernel',
             )
-        tile = self.expressions.tile(value, f"the tile added to {tensor.name}")
+        tile = self.expressions.written(value, tensor, window)
         self.fits(span, tensor, window, tile, value)
         self.scope.ops.append(hir.AtomicAdd(window, tile, span))
 
@@ -377,83 +379,29 @@ class _Parser:
         elif isinstance(node.iter, ast.Call) and function in (surface.tiles, surface.range):
             if not isinstance(node.target, ast.Name):
                 raise BadLoop(
-                    span, what=f"tg.{function.__name__} gives one index", advice="write: for k in tg.tiles(...):"
+                    self.source.span(node.target),
+                    what=f"tg.{function.__name__} gives one index, and {ast.unparse(node.target)!r} is no single name",
+                    advice=f"write: for k in tg.{function.__name__}(...):",
                 )
-            self.tile_loop(node, self.axis(node.iter, node.target.id))
+            self.tile_loop(node, self.expressions.axis_of(node.iter, node.target.id))
         else:
-            raise BadLoop(
-                span,
-                what=f"a loop over {ast.unparse(node.iter)!r}",
-                advice="loop over tg.grid(tg.tiles(...), ...), tg.tiles(extent, size) or tg.range(extent)",
-            )
-
-    def axis(self, call: ast.Call, name: str) -> TileIndex:
-        """The index that a tg.tiles(...) or tg.range(...) call stands for."""
-        if self.expressions.function(call) is surface.range:
-            (node,) = self.expressions.arguments(call, ("extent",))
-            return TileIndex(name, *self.extent(node), size=1, integer=True)
-        return self.tiles(call, name)
-
-    def tiles(self, call: ast.Call, name: str) -> TileIndex:
-        """The index that a tg.tiles(...) call stands for."""
-        extent_node, size_node, until = self.expressions.arguments(call, ("extent", "size"), ("until",))
-        extent, counted = self.extent(extent_node)
-        given = self.expressions.constant(size_node, None)
-        size = whole(given)
-        if size is None or not 0 < size < 2**31:
-            raise BadLoop(
-                self.source.span(size_node),
-                what=f"{given!r} is no tile size",
-                advice="give a positive integer, the elements per tile",
-            )
-        limit = None if until is None else cdiv(self.end(until), size)
-        return TileIndex(name, extent, counted, size, limit=limit)
-
-    def end(self, node: ast.expr) -> Expr:
-        """The position that until=tg.end(m) names."""
-        if not isinstance(node, ast.Call) or self.expressions.function(node) is not surface.end:
-            raise BadLoop(
-                self.source.span(node),
-                what=f"until={ast.unparse(node)}",
-                advice="give the end of an enclosing tile: until=tg.end(m)",
-            )
-        return self.expressions.edge(node)
-
-    def extent(self, node: ast.expr) -> tuple[Expr, bool]:
-        """What tg.tiles and tg.range run over, and whether only a run tells that number."""
-        if not self.expressions.static(node):
-            if self.expressions.is_integer(node, tiles=True):
-                return self.expressions.integer(node), True
-            self.expressions.parse(node)  # a name that exists no more says why
-        span, names = self.source.span(node), ", ".join(map(repr, self.dims)) or "(this kernel names none)"
-        if isinstance(node, ast.Name) and node.id in self.dims:
-            raise UnknownName(
-                span, name=node.id, why=" as a value", advice=f"a dimension is named by a string: {node.id!r}"
-            )
-        value = self.expressions.constant(node, None)
-        if isinstance(value, str):
-            if value in self.dims:
-                return self.dims[value], False
-            if value not in self.constants:
-                raise UnknownName(
-                    span, name=value, why=" as a dimension", advice=f"the dimensions are {names}; or give an integer"
-                )
-            value = self.constants[value]
-        size = whole(value)
-        if size is None or not 0 <= size < 2**31:
-            raise BadLoop(
-                span,
-                what=f"{value!r} is no extent",
-                advice=f"give a dimension's name, one of {names}, or an integer",
-            )
-        return Int(size), False
+            advice = "loop over tg.grid(tg.tiles(...), ...), tg.tiles(extent, size) or tg.range(extent)"
+            if isinstance(node.iter, ast.Call) and ast.unparse(node.iter.func) == "range":
+                advice = f"write tg.{ast.unparse(node.iter)}, whose index is an integer of the kernel"
+            what = f"a loop over {ast.unparse(node.iter)!r}, which is no tg.grid, tg.tiles or tg.range"
+            hidden = [n.id for n in ast.walk(node.iter) if isinstance(n, ast.Name) and self.scope.dynamic(n.id)]
+            if hidden and isinstance(node.iter, ast.Call):
+                what += f": {hidden[0]} is {describe(self.scope.bindings[hidden[0]])} here"
+            raise BadLoop(span, what=what, advice=advice)
 
     def grid(self, node: ast.For, call: ast.Call) -> None:
         span = self.source.span(call)
         if self.scope.outer or self.scope.grid or self.scope.ops:
-            raise BadLoop(
-                span, what="tg.grid is not the outermost statement", advice="open the kernel with its only tg.grid loop"
-            )
+            what = "tg.grid is not the first statement of the kernel, and it divides the whole kernel among CTAs"
+            if self.scope.grid:
+                what = "tg.grid inside tg.grid, and a kernel has one grid"
+            advice = "open the kernel with its only tg.grid loop; inside it, loop over tg.tiles(...) or tg.range(...)"
+            raise BadLoop(span, what=what, advice=advice)
         targets = node.target.elts if isinstance(node.target, (ast.Tuple, ast.List)) else [node.target]
         names = [t.id for t in targets if isinstance(t, ast.Name)]
         if call.keywords or len(names) != len(targets) or len(names) != len(call.args) or not names:
@@ -464,23 +412,27 @@ class _Parser:
             )
         axes = []
         for name, item in zip(names, call.args, strict=True):
+            if isinstance(item, ast.Starred):
+                what = "tg.grid with unpacked arguments"
+                raise BadCall(self.source.span(item), what=what, advice="write each axis out")
             if not isinstance(item, ast.Call) or self.expressions.function(item) not in (surface.tiles, surface.range):
                 raise BadLoop(
                     self.source.span(item),
-                    what="tg.grid takes tg.tiles(...) and tg.range(...)",
-                    advice="name an extent and a size",
+                    what=f"tg.grid takes tg.tiles(...) and tg.range(...), not {ast.unparse(item)!r}",
+                    advice=f"write tg.range({ast.unparse(item)}) for a CTA per position, or tg.tiles with a size",
                 )
-            index = self.axis(item, name)
+            index = self.expressions.axis_of(item, name)
             if index.limit is not None:
-                raise BadLoop(
-                    self.source.span(item), what="until= in tg.grid", advice="limit a tg.tiles loop inside the kernel"
-                )
-            if index.counted:
+                what = "until= in tg.grid, and CTAs do not wait for one another"
+                raise BadLoop(self.source.span(item), what=what, advice="limit a tg.tiles loop inside the kernel")
+            if index.counted and not set(symbols(index.extent)) <= set(self.dims):
                 raise BadLoop(
                     self.source.span(item),
-                    what="tg.grid over a number that only the GPU knows",
-                    advice="name a dimension or an integer: the host counts the CTAs",
+                    what="tg.grid over a number that only the GPU knows, and the host counts the CTAs",
+                    advice='name a dimension, a number, or what is computed of sizes: tg.range(tg.size("N") // 16)',
                 )
+            if least(index.extent) < 0:
+                index = replace(index, extent=binary("max", index.extent, 0))
             self.bind_index(node, index)
             axes.append(hir.GridAxis(name, index.extent, index.size))
         self.scope.grid = tuple(axes)
@@ -571,7 +523,10 @@ class _Parser:
             if a is b and name in before:
                 continue
             if not isinstance(a, hir.Value) or not isinstance(b, hir.Value):
-                scope.bindings[name] = Gone("it is made in one branch of a condition, which may not run")
+                why = "it is made in one branch of a condition, which may not run"
+                if isinstance(a, (Integer, Number)) and isinstance(b, (Integer, Number)):
+                    why = "the branches of a condition leave it as different numbers; make it a tile by tg.full"
+                scope.bindings[name] = Gone(why)
             elif (a.dtype, a.shape) == (b.dtype, b.shape):
                 merged.append(hir.Merged(a, b, scope.value(name, a.dtype, a.shape)))
                 scope.bindings[name] = merged[-1].after

@@ -35,23 +35,35 @@ class Integer:
 
 
 @dataclass(frozen=True)
+class Number:
+    """A number with a fraction that the kernel computes: a tile of one f32 element, which beside another tile takes
+    that tile's dtype as a number of the text does."""
+
+    value: hir.Value
+
+
+@dataclass(frozen=True)
 class Gone:
     """A name that exists no more, with the reason."""
 
     why: str
 
 
-Binding = hir.Value | TileIndex | Integer | hir.Tensor | hir.Scalar | Gone | object
-DYNAMIC = (hir.Value, TileIndex, Integer, hir.Tensor, hir.Scalar, Gone)
+Binding = hir.Value | TileIndex | Integer | Number | hir.Tensor | hir.Scalar | Gone | object
+DYNAMIC = (hir.Value, TileIndex, Integer, Number, hir.Tensor, hir.Scalar, Gone)
+
+WEAK = (Integer, Number, hir.Scalar)
+"""Numbers that are not known at compile time."""
 
 
 @dataclass
 class Scope:
-    """The mutable state of one parse: bindings, the op list of the open block, the names bound before the innermost
-    open block (a loop, a branch, the grid) and what that is, counters for unique ids, names that integers must not
-    take, and names of integers that may be negative."""
+    """The mutable state of one parse: bindings, the sizes of dimensions, the op list of the open block, the names bound
+    before the innermost open block (a loop, a branch, the grid) and what that is, counters for unique ids, names that
+    integers must not take, and names of integers that may be negative."""
 
     bindings: dict[str, Binding]
+    dims: Mapping[str, Expr]
     ops: list[hir.Node] = field(default_factory=list)
     grid: tuple[hir.GridAxis, ...] = ()
     outer: frozenset[str] = frozenset()

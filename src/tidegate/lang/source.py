@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import ast
 import builtins
+import difflib
 import inspect
 import keyword
 import numbers
 from collections import ChainMap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from types import ModuleType
 from typing import Any
 
 from tidegate.errors import BadSignature, CompileTimeFailure, NoSource, Span, TidegateError, UnknownName
-from tidegate.lang.surface import ScalarType, TensorType
+from tidegate.lang.advice import instead_of
+from tidegate.lang.scope import Scope
+from tidegate.lang.surface import Annotation, Scalar, ScalarType, Tensor, TensorType
 
 
 @dataclass(frozen=True)
@@ -99,7 +103,9 @@ class Signature:
 
 REQUIRED = inspect.Parameter.empty
 
-RESERVED = frozenset({"self", "target", "plan", "share", "multiples", "strided", "warps"})
+PACKAGE = __name__.partition(".")[0]
+
+RESERVED = frozenset({"self", "target", "plan", "share", "multiples", "strided", "warps", "ctas_per_sm"})
 """Keyword arguments of compile, which no constant and no dimension may be named after."""
 
 
@@ -175,29 +181,71 @@ def _annotation(source: Source, argument: ast.arg, value: Any, span: Span) -> Te
             except Exception:
                 value = None
     if not isinstance(value, (TensorType, ScalarType)):
-        raise BadSignature(
-            span,
-            what=f"positional parameter {argument.arg!r} is not annotated as a tensor or scalar",
-            advice='annotate it, e.g. tg.Tensor["M", "K", "bf16"] or tg.Scalar["f32"], or put it behind a \'*\' as a '
-            "constant",
-        )
+        raise _not_annotated(argument, value, span)
     return value
 
 
-def evaluate(source: Source, node: ast.expr, constants: Mapping[str, Any]) -> Any:
+def _not_annotated(argument: ast.arg, value: Any, span: Span) -> BadSignature:
+    what = f"positional parameter {argument.arg!r} is not annotated as a tensor or scalar"
+    constant = "or put it behind a '*' as a compile-time constant"
+    advice = f"annotate it, e.g. {Tensor.example} or {Scalar.example}, {constant}"
+    if isinstance(value, type) and issubclass(value, Annotation):
+        missing = "dtype" if value is Scalar else "sizes and dtype"
+        what = f"the annotation tg.{value.__name__} of {argument.arg!r} does not say its {missing}"
+        advice = f"write {argument.arg}: {value.example}"
+    elif value in (int, float, bool):
+        what = (
+            f"positional parameter {argument.arg!r} is annotated {value.__name__}, and a kernel's numbers have a dtype"
+        )
+        advice = f'write {argument.arg}: tg.Scalar["{"f32" if value is float else "i32"}"], {constant}'
+    elif argument.annotation is None:
+        what = f"positional parameter {argument.arg!r} has no annotation"
+    return BadSignature(span, what=what, advice=advice)
+
+
+def evaluate(source: Source, node: ast.expr, scope: Scope) -> Any:
     """The compile-time value of an expression; raises UnknownName or CompileTimeFailure at its place."""
     try:
         code = compile(ast.fix_missing_locations(ast.Expression(node)), source.file, "eval")
-        visible = ChainMap(dict(constants), *source.names.maps)
+        visible = ChainMap(dict(scope.constants()), *source.names.maps)
         used = (n.id for n in ast.walk(node) if isinstance(n, ast.Name))
         return eval(code, {name: visible[name] for name in used if name in visible})
     except TidegateError as error:
         raise type(error)(source.span(node), error.related, **error.fields) from None
     except NameError as error:
-        raise UnknownName(
-            source.span(node), name=error.name, why="", advice="define it before, or make it a keyword-only constant"
-        ) from None
+        raise unknown(source, node, str(error.name), scope) from None
+    except AttributeError as error:
+        raise missing(source, node, error) or failure(source, node, error) from None
     except (Exception, SystemExit) as error:
-        raise CompileTimeFailure(
-            source.span(node), expression=ast.unparse(node), exception=f"{type(error).__name__}: {error}"
-        ) from None
+        raise failure(source, node, error) from None
+
+
+def failure(source: Source, node: ast.expr, error: BaseException) -> CompileTimeFailure:
+    exception = f"{type(error).__name__}: {error}"
+    return CompileTimeFailure(source.span(node), expression=ast.unparse(node), exception=exception)
+
+
+def missing(source: Source, node: ast.expr, error: AttributeError) -> UnknownName | None:
+    """The refusal of a name that a module does not have, where the expression itself asks the module for it."""
+    for part in ast.walk(node):
+        if isinstance(part, ast.Attribute) and part.attr == error.name and isinstance(error.obj, ModuleType):
+            name, module = ast.unparse(part), error.obj
+            known = [n for n, v in vars(module).items() if getattr(v, "__module__", "") == module.__name__]
+            near = difflib.get_close_matches(part.attr, dir(module), 1)
+            advice = f"did you mean {near[0]!r}?" if near else f"use one of {', '.join(known) or 'its names'}"
+            if module.__name__ == PACKAGE:
+                advice = instead_of(name, dir(module))
+            why = f": the module {error.obj.__name__} has no {part.attr!r}"
+            return UnknownName(source.span(part), name=name, why=why, advice=advice)
+    return None
+
+
+def unknown(source: Source, node: ast.expr, name: str, scope: Scope) -> UnknownName:
+    """The refusal of a name that nothing defines, with what its author may have meant."""
+    place = next((n for n in ast.walk(node) if isinstance(n, ast.Name) and n.id == name), node)
+    why, advice = "", "define it before, or make it a keyword-only constant"
+    if name in scope.dims:
+        why, advice = " as a value: it is the name of a dimension", f"write its size as tg.size({name!r})"
+    elif near := difflib.get_close_matches(name, scope.bindings, 1):
+        advice = f"did you mean {near[0]!r}? Else {advice}"
+    return UnknownName(source.span(place), name=name, why=why, advice=advice)

@@ -6,14 +6,14 @@ import ast
 from functools import partial, reduce
 from typing import Any, NoReturn
 
-from tidegate.errors import BadCall, WindowMismatch
+from tidegate.errors import BadCall, Span, UnknownName, WindowMismatch
 from tidegate.ir import hir
 from tidegate.ir.dtypes import ELEMENTS, I32
 from tidegate.ir.expr import Expr, Int, Sym, add, binary, difference, least, mul, negated
 from tidegate.lang import surface
 from tidegate.lang.elementwise import Elementwise, describe
-from tidegate.lang.scope import Integer, TileIndex
-from tidegate.lang.source import evaluate, whole
+from tidegate.lang.scope import Integer, Number, TileIndex
+from tidegate.lang.source import whole
 
 ARITHMETIC: dict[type[ast.operator], str] = {
     ast.Add: "+",
@@ -36,6 +36,9 @@ COMPARISONS: dict[type[ast.cmpop], str] = {
 }
 
 EDGES = (surface.begin, surface.end)
+
+INTEGERS = (*EDGES, surface.size)
+"""Functions whose values are integers whatever they are given."""
 
 SAME_DIMENSION = "index each axis with the tg.tiles index of the same dimension"
 
@@ -71,28 +74,32 @@ class Windows(Elementwise):
             raise WindowMismatch(
                 self.span(node), what=f"{ast.unparse(node.value)!r} is no tensor", advice="index a tensor parameter"
             )
-        items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        items = items_of(node)
         if len(items) != len(tensor.shape):
             sizes = ", ".join(map(str, tensor.shape))
             raise WindowMismatch(
                 self.span(node),
                 what=f"{tensor.name}[{sizes}] has {len(tensor.shape)} axes, the window has {len(items)}",
-                advice="give one tile index, or ':' for a fixed axis, per axis",
+                advice="give one tile index, position or slice per axis, or ':' for a fixed axis",
             )
-        element = tensor.dtype in ELEMENTS and not tensor.output and all(map(self.is_integer, items))
-        axes = [self.axis(tensor, number, item, element) for number, item in enumerate(items)]
+        single = self.is_single(node)
+        axes = [self.axis(tensor, number, item, single) for number, item in enumerate(items)]
         gathered = [item for item, axis in zip(items, axes, strict=True) if axis.rows is not None]
         if len(gathered) > 1:
             self.bad_axis(gathered[1], "a window with two gathered axes", "gather along one axis per window")
         return tensor, hir.Window(tensor.name, tuple(axes))
 
-    def axis(self, tensor: hir.Tensor, number: int, item: ast.expr, element: bool) -> hir.Axis:
-        """One axis of a window. ``element``: all axes have a position, so that the window is one integer."""
+    def is_single(self, node: ast.Subscript) -> bool:
+        """Does the window have a position per axis, so that it is one element?"""
+        return all(map(self.is_integer, items_of(node)))
+
+    def axis(self, tensor: hir.Tensor, number: int, item: ast.expr, single: bool) -> hir.Axis:
+        """One axis of a window. ``single``: all axes have a position."""
         extent = tensor.shape[number]
         if isinstance(item, ast.Slice):
             return self.slice(tensor, number, item)
         if self.is_integer(item):
-            return self.single(tensor, number, item, self.integer(item), element)
+            return self.single(tensor, number, item, self.integer(item), single)
         if not isinstance(item, ast.Name) and self.of_tiles(item):
             return self.gathered(tensor, number, item, self.parse(item))
         index = self.parse(item) if isinstance(item, ast.Name) else None
@@ -115,7 +122,7 @@ class Windows(Elementwise):
         for part in ast.walk(item):
             if isinstance(part, ast.Name) and isinstance(self.scope.bindings.get(part.id), hir.Value):
                 return True
-            if isinstance(part, ast.Call) and self.function(part) not in (None, surface.begin, surface.end):
+            if isinstance(part, ast.Call) and self.function(part) not in (None, *INTEGERS):
                 return True
         return False
 
@@ -136,7 +143,7 @@ class Windows(Elementwise):
 
     def is_integer(self, node: ast.expr, tiles: bool = False) -> bool:
         """Is this a whole number that all threads share: numbers, tg.range indices, scalars, elements of integers, and
-        + - * // % of them, tg.begin and tg.end? ``tiles``: the number of a tile index counts."""
+        + - * // % of them, tg.size, tg.begin and tg.end? ``tiles``: the number of a tile index counts."""
         match node:
             case ast.Name() if self.scope.dynamic(node.id):
                 bound = self.scope.bindings[node.id]
@@ -150,10 +157,10 @@ class Windows(Elementwise):
                 if function in EXTREMES:
                     some = len(node.args) == 2 and not all(map(self.static, node.args))
                     return some and all(self.is_integer(a, tiles) for a in node.args)
-                return function in EDGES or (function is surface.load and self.is_element(node))
+                return function in INTEGERS or (function is surface.load and self.is_element(node))
         if isinstance(node, ast.Slice) or not self.static(node):
             return False
-        return whole(evaluate(self.source, node, self.scope.constants())) is not None
+        return whole(self.known(node)) is not None
 
     def is_element(self, node: ast.Call) -> bool:
         """Does this tg.load name one element of a tensor of integers?"""
@@ -161,8 +168,7 @@ class Windows(Elementwise):
         if not isinstance(window, ast.Subscript) or not isinstance(window.value, ast.Name):
             return False
         tensor = self.scope.bindings.get(window.value.id)
-        items = window.slice.elts if isinstance(window.slice, ast.Tuple) else [window.slice]
-        return isinstance(tensor, hir.Tensor) and tensor.dtype in ELEMENTS and all(map(self.is_integer, items))
+        return isinstance(tensor, hir.Tensor) and holds_integers(tensor) and self.is_single(window)
 
     def integer(self, node: ast.expr) -> Expr:
         """The value of what :meth:`is_integer` holds for; raises BadCall for a divisor that may be 0."""
@@ -175,28 +181,34 @@ class Windows(Elementwise):
                 a, b = self.integer(node.left), self.integer(node.right)
                 if op in ("/", "%") and least(b, self.scope.signed) < 1:
                     zero = "divides by 0" if b == Int(0) else f"divides by {b}, which may be 0 or less"
-                    raise BadCall(
-                        self.span(node), what=f"{ast.unparse(node)!r} {zero}", advice="divide by a positive number"
-                    )
-                return binary(op, a, b)
+                    advice = "divide by a positive number"
+                    if not isinstance(b, Int):
+                        advice += f", e.g. tg.maximum({ast.unparse(node.right)}, 1)"
+                    raise BadCall(self.span(node), what=f"{ast.unparse(node)!r} {zero}", advice=advice)
+                return self.within_32_bits(binary(op, a, b), node)
             case ast.UnaryOp() if not self.static(node):
-                return binary("-", 0, self.integer(node.operand))
+                return self.within_32_bits(binary("-", 0, self.integer(node.operand)), node)
             case ast.Call() if not self.static(node):
                 function = self.function(node)
                 if function in EXTREMES:
                     return binary(EXTREMES[function], *map(self.integer, node.args))
                 if function in EDGES:
                     return self.edge(node)
+                if function is surface.size:
+                    return self.size(node)
                 found = self.parse(node)
                 assert isinstance(found, Integer)
                 return found.expr
-        value = whole(evaluate(self.source, node, self.scope.constants()))
+        value = whole(self.known(node))
         assert value is not None  # callers asked is_integer
-        if not -(2**31) <= value < 2**31:
-            raise BadCall(
-                self.span(node), what=f"the integer {value}", advice="integers have 32 bits: -2**31 to 2**31 - 1"
-            )
-        return Int(value)
+        return self.within_32_bits(Int(value), node)
+
+    def within_32_bits(self, value: Expr, node: ast.expr) -> Expr:
+        """The expression, unless it is one number beyond 32 bits; raises BadCall."""
+        if isinstance(value, Int) and not -(2**31) <= value.value < 2**31:
+            advice = 'integers have 32 bits, -2**31 to 2**31 - 1; a tile has 64: tg.full((1,), n, "i64")'
+            raise BadCall(self.span(node), what=f"the integer {value}", advice=advice)
+        return value
 
     def edge(self, node: ast.Call) -> Expr:
         """The position that tg.begin(m) or tg.end(m) names."""
@@ -206,8 +218,41 @@ class Windows(Elementwise):
             raise BadCall(self.span(item), what=repr(ast.unparse(node)), advice="give the index of a tg.tiles axis")
         return mul(add(Sym(index.name), int(self.function(node) is surface.end)), index.size)
 
+    def size(self, node: ast.Call) -> Expr:
+        """The size that tg.size("N") names."""
+        (item,) = self.arguments(node, ("dimension",))
+        if isinstance(item, ast.Name) and item.id in self.scope.dims:
+            raise self.bare_dimension(item, f"a dimension is named by a string: tg.size({item.id!r})")
+        name = self.constant(item, None) if self.static(item) else self.parse(item)
+        if not isinstance(name, str):
+            raise BadCall(
+                self.span(item),
+                what=f"tg.size of {describe(name)}",
+                advice=f"give the name of a dimension, {self.dimensions()}",
+            )
+        return self.dimension(name, self.span(item))
+
+    def dimension(self, name: str, span: Span) -> Expr:
+        """The size of a dimension, or the constant of that name; raises UnknownName."""
+        if name in self.scope.dims:
+            return self.scope.dims[name]
+        size = whole(self.scope.constants().get(name))
+        if size is None or not 0 <= size < 2**31:
+            raise UnknownName(
+                span, name=name, why=" as a dimension", advice=f"give a dimension, {self.dimensions()}, or an integer"
+            )
+        return Int(size)
+
+    def dimensions(self) -> str:
+        """The names of the dimensions, for advice."""
+        names = ", ".join(map(repr, self.scope.dims))
+        return f"one of {names}" if names else "of which this kernel names none"
+
+    def bare_dimension(self, node: ast.Name, advice: str) -> UnknownName:
+        return UnknownName(self.span(node), name=node.id, why=" as a value", advice=advice)
+
     def is_condition(self, node: ast.expr) -> bool:
-        """Is this a comparison of integers, or and, or, not of such?"""
+        """Is this a comparison of integers, an integer, which holds where it is not 0, or and, or, not of such?"""
         match node:
             case ast.BoolOp():
                 return all(self.static(v) or self.is_condition(v) for v in node.values)
@@ -216,35 +261,44 @@ class Windows(Elementwise):
             case ast.Compare():
                 known = all(type(op) in COMPARISONS for op in node.ops)
                 return known and all(self.is_integer(n, tiles=True) for n in (node.left, *node.comparators))
-        return False
+        return not self.static(node) and self.is_integer(node, tiles=True)
 
     def condition(self, node: ast.expr) -> Expr:
         """The expression that is 1 where the condition holds; :meth:`is_condition` holds for it, or it is static."""
         if self.static(node):
-            return Int(int(bool(evaluate(self.source, node, self.scope.constants()))))
+            return Int(int(bool(self.known(node))))
         match node:
             case ast.BoolOp():
                 some = [self.condition(v) for v in node.values]
                 return reduce(partial(binary, "&&" if isinstance(node.op, ast.And) else "||"), some)
-            case ast.UnaryOp():
+            case ast.UnaryOp(op=ast.Not()):
                 return negated(self.condition(node.operand))
-        assert isinstance(node, ast.Compare)  # callers asked is_condition
+        if not isinstance(node, ast.Compare):
+            return binary("!=", self.integer(node), 0)
         values = [self.integer(n) for n in (node.left, *node.comparators)]
         tests = [compared(op, a, b) for op, a, b in zip(node.ops, values, values[1:], strict=False)]
         return reduce(partial(binary, "&&"), tests)
 
     # -------------------------------------------------------------------------------------- positions
 
-    def single(self, tensor: hir.Tensor, number: int, item: ast.expr, at: Expr, element: bool) -> hir.Axis:
-        """One position of an axis, which the tile then does not have."""
+    def single(self, tensor: hir.Tensor, number: int, item: ast.expr, at: Expr, alone: bool) -> hir.Axis:
+        """One position of an axis, which the tile then does not have; the last axis of an element that is no integer
+        stays, with one element."""
         extent = tensor.shape[number]
-        if number == len(tensor.shape) - 1 and not element:
-            what = f"the last axis of {tensor.name} is indexed by an integer, but accesses run along it"
-            self.bad_axis(item, what, "index it with ':' or a tg.tiles index; a tile of one element keeps its axis")
         if isinstance(at, Int) and not (at.value >= 0 and (not isinstance(extent, Int) or at.value < extent.value)):
             what = f"axis {number} of {tensor.name} has size {extent}, the index is {at}"
-            self.bad_axis(item, what, "positions count from 0")
-        return hir.Axis(None, 1, extent, at)
+            advice = "positions count from 0"
+            if at.value < 0:
+                advice += f", also the last: tg.size({str(extent)!r}) - {-at.value}" if isinstance(extent, Sym) else ""
+            self.bad_axis(item, what, advice)
+        if number < len(tensor.shape) - 1 or (alone and holds_integers(tensor)):
+            return hir.Axis(None, 1, extent, at)
+        if not alone:
+            what = f"the last axis of {tensor.name} is indexed by an integer, but accesses run along it"
+            last = str(at.value + 1) if isinstance(at, Int) else f"{ast.unparse(item)} + 1"
+            advice = f"keep the axis, with one element: {ast.unparse(item)} : {last}; or use a tg.tiles index or ':'"
+            self.bad_axis(item, what, advice)
+        return hir.Axis(None, 1, extent, start=at)
 
     def slice(self, tensor: hir.Tensor, number: int, item: ast.Slice) -> hir.Axis:
         """':', or a run of a fixed number of positions."""
@@ -266,9 +320,12 @@ class Windows(Elementwise):
         if size is None or not 0 < size < 2**31:
             what = f"the slice {ast.unparse(item)!r} has "
             what += "no fixed number of elements" if size is None else f"{size} elements"
-            self.bad_axis(
-                item, what, "begin and end differ by a positive number, as in tg.begin(m) - 1 : tg.end(m) + 1"
-            )
+            advice = "begin and end differ by a positive number, as in tg.begin(m) - 1 : tg.end(m) + 1"
+            if size is None:
+                advice += (
+                    "; tiles have sizes of the text, so loop over tg.tiles(...) where a number of the run tells it"
+                )
+            self.bad_axis(item, what, advice)
         if isinstance(start, Int) and isinstance(extent, Int) and start.value >= extent.value:
             what = f"axis {number} of {tensor.name} has size {extent}, the slice begins at {start}"
             self.bad_axis(item, what, "positions count from 0")
@@ -278,7 +335,7 @@ class Windows(Elementwise):
         """Where a slice begins or ends."""
         if not self.is_integer(item):
             what = f"{ast.unparse(item)!r} is no position"
-            self.bad_axis(item, what, "compute with tg.begin(m), tg.end(m), integers and numbers")
+            self.bad_axis(item, what, self.advice_on(item) or "compute with tg.begin(m), tg.end(m) and integers")
         found = self.integer(item)
         if isinstance(found, Int) and found.value < 0:
             self.bad_axis(item, f"the position {found}", "positions count from 0")
@@ -291,6 +348,9 @@ class Windows(Elementwise):
         """What to write instead of an index that is none."""
         used = [n.id for n in ast.walk(item) if isinstance(n, ast.Name)]
         found = [b for name in used if isinstance(b := self.scope.bindings.get(name), TileIndex)]
+        fraction = any(isinstance(self.scope.bindings.get(name), (Number, hir.Scalar)) for name in used)
+        if fraction or any(isinstance(n, ast.Div) for n in ast.walk(item)):
+            return 'positions are integers: divide by //, and declare scalars tg.Scalar["i32"]'
         if any(not index.integer for index in found):
             return "tile indices stand alone; tg.begin(m) and tg.end(m) may be computed with: a[tg.begin(m) - 1 : ...]"
         if found:
@@ -299,6 +359,16 @@ class Windows(Elementwise):
 
     def bad_axis(self, item: ast.expr, what: str, advice: str = "") -> NoReturn:
         raise WindowMismatch(self.span(item), what=what, advice=advice or SAME_DIMENSION)
+
+
+def items_of(node: ast.Subscript) -> list[ast.expr]:
+    """What stands between the brackets, per axis."""
+    return node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+
+
+def holds_integers(tensor: hir.Tensor) -> bool:
+    """Are single elements of the tensor integers of the kernel?"""
+    return tensor.dtype in ELEMENTS and not tensor.output
 
 
 def compared(op: ast.cmpop, a: Expr, b: Expr) -> Expr:

@@ -30,6 +30,7 @@ from tidegate.legalise.layouts import (
     mma_operand_a,
     mma_operand_b,
 )
+from tidegate.legalise.padding import padded
 from tidegate.legalise.schedule import check_dot, check_sizes, mechanism
 from tidegate.legalise.tensors import WIDEST, Tensors
 from tidegate.target.target import Target
@@ -40,7 +41,7 @@ def legalise(program: hir.Program, target: Target, pointer_align: int = WIDEST) 
 
     Raises BadSchedule, CopyAlignment or NoInstruction at the op that cannot be realised.
     """
-    return _Legaliser(program, target, pointer_align).run()
+    return _Legaliser(padded(program), target, pointer_align).run()
 
 
 @dataclass(frozen=True)
@@ -120,6 +121,7 @@ class _Legaliser(Gathering):
                 *(tir.Scalar(tir.Name(x.name), x.dtype, argument=True) for x in program.scalars),
                 *self.build.scalars,
             ),
+            ctas_per_sm=program.ctas_per_sm,
         )
 
     # -------------------------------------------------------------------------------------- walk
@@ -474,7 +476,7 @@ class _Legaliser(Gathering):
             wide = self.build.register(f"{value.name}_wide", folded, held)
             self.build.step(f"cast_{wide}", tir.Cast(wide, source), span)
             source = wide
-        part = self.fold(source, node, value.name)
+        part = self.fold(source, node, value.name, node.inside)
         layout = self.build.register_layout(part)
         if layout.shape[axis] > 1:
             parts = hir.Value(-node.result.id, f"{node.result.name}_parts", folded, layout.shape)
@@ -494,10 +496,11 @@ class _Legaliser(Gathering):
             layout = self.build.register_layout(self.registers[value.id])
         return replace(layout, replicated=True) if layout.free_mask else layout
 
-    def fold(self, source: tir.Name, node: hir.Reduce, hint: str) -> tir.Name:
+    def fold(self, source: tir.Name, node: hir.Reduce, hint: str, inside: int = 0) -> tir.Name:
         layout = self.build.register_layout(source).reduced(node.axis)
         out = self.build.register(f"{hint}_{node.fold}", node.source.dtype.computed, layout, "folded")
-        self.build.step(f"{node.fold}_{out}", tir.Reduce(out, tir.Name(node.fold), source, node.axis), node.span)
+        step = tir.Reduce(out, tir.Name(node.fold), source, node.axis, inside)
+        self.build.step(f"{node.fold}_{out}", step, node.span)
         return out
 
     def settle(self, value: hir.Value, register: tir.Name, span: Span) -> None:

@@ -30,7 +30,7 @@ class Tensors:
         seen: dict[str, set[tuple[Expr, int]]] = {}
         for r in [*program.grid, *ranges]:
             seen.setdefault(r.index, set()).add((r.extent, r.size))
-        self.counted = {r.index for r in ranges if not isinstance(r.extent, Int) and str(r.extent) not in program.dims}
+        self.ranges = {index: {extent for extent, _ in found} for index, found in seen.items()}
         self.signed = {s.name for s in program.scalars}
         self.signed |= {n.name for n in hir.walk(program.body) if isinstance(n, hir.LoadScalar)}
         self.extents = {  # of indices that run over one extent wherever their name is used
@@ -101,11 +101,20 @@ class Tensors:
             fits = isinstance(axis.start, Int) and self.within(Int(axis.start.value + axis.size - 1), axis.extent)
             return None if fits else axis.extent
         if axis.index is None:
-            return None
-        if self.divisor(axis.extent) % axis.size or axis.index in self.counted:
+            return axis.extent if axis.ends else None
+        if self.divisor(axis.extent) % axis.size or self.beyond(axis.index, axis.extent):
             return axis.extent
         self.rely(axis.extent, axis.size)
         return None
+
+    def beyond(self, index: str, extent: Expr) -> bool:
+        """May tiles of the index lie beyond the axis? It runs over that axis, or over a number; other axes are those of
+        other loops whose index has the name."""
+        for other in self.ranges[index] - {extent}:
+            shorter = isinstance(other, Int) and isinstance(extent, Int) and other.value <= extent.value
+            if str(other) not in self.program.dims and not shorter:
+                return True
+        return False
 
     def within(self, at: Expr, extent: Expr) -> bool:
         """Is a single position surely inside its axis?"""

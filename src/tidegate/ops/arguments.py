@@ -33,6 +33,8 @@ def checked(kernel: str, name: str, dtype: DType, given: Any) -> int | float:
     value = number(dtype, given)
     if value is None:
         shown = repr(given) if isinstance(given, (bool, numbers.Number)) else f"a {type(given).__name__}"
+        if getattr(given, "shape", ()):
+            shown += f" of shape {tuple(given.shape)}"
         kind = "a whole number of 32 bits" if dtype == I32 else "a number within the range of f32"
         raise WrongArguments(kernel=kernel, what=f"{name} is {dtype}, got {shown}", advice=f"give {kind}")
     return value

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tidegate.errors import WrongArguments
+from tidegate.errors import IntegerOverflow, Span, WrongArguments
 from tidegate.ir import hir
 from tidegate.ir.dtypes import F32, I32, DType, element
 from tidegate.ir.elementwise import operand_dtype
-from tidegate.ir.expr import evaluate
+from tidegate.ir.expr import Expr, Overflow, evaluate, in_32_bits, symbols
 from tidegate.ir.products import FLOAT8
 from tidegate.ops import arguments as arguments_
 from tidegate.ops.convert import constant, convert, product, tf32, widened
@@ -43,30 +43,36 @@ def bind_sizes(program: hir.Program, arrays: Sequence[Any]) -> dict[str, int]:
             what=f"got {len(arrays)} arrays for the parameters {names}",
             advice="pass one array each",
         )
-    sizes = dict(program.sizes)
+    sizes, origin = dict(program.sizes), dict.fromkeys((d for d, _ in program.sizes), "given")
     for tensor, array in zip(program.tensors, arrays, strict=True):
         shape = tuple(getattr(array, "shape", ()))
         wanted = f"[{', '.join(map(str, tensor.shape))}]"
         if len(shape) != len(tensor.shape):
+            got = f"shape {shape}" if hasattr(array, "shape") else f"a {type(array).__name__}, which is no array"
             raise WrongArguments(
                 kernel=program.name,
-                what=f"{tensor.name} is {wanted}, got shape {shape}",
+                what=f"{tensor.name} is {wanted}, got {got}",
                 advice="pass an array of that rank",
             )
-        for expr, size in zip(tensor.shape, shape, strict=True):
+        for axis, (expr, size) in enumerate(zip(tensor.shape, shape, strict=True)):
             known = evaluate(expr, {**dict.fromkeys(program.dims, int(size)), **sizes})
             if known != size:
+                source = origin.get(str(expr))
+                named = f"{known} elements" if source is None else f"{expr} = {known} elements, as {source}"
                 raise WrongArguments(
                     kernel=program.name,
-                    what=f"{tensor.name} is {wanted} with {expr} = {known}, got shape {shape}",
-                    advice="sizes that share a name must agree",
+                    what=f"{tensor.name} is {wanted}, got shape {shape}: axis {axis} has {named}",
+                    advice=f"pass an array with {known} elements there"
+                    + ("" if source is None else f", or arrays that agree on {expr}"),
                 )
-            if str(expr) in program.dims:
-                sizes[str(expr)] = int(size)
+            if str(expr) in program.dims and str(expr) not in sizes:
+                sizes[str(expr)], origin[str(expr)] = int(size), f"axis {axis} of {tensor.name}"
         name = str(getattr(array, "dtype", "?")).removeprefix("torch.")
         if name not in (tensor.dtype.name, str(tensor.dtype.numpy)):
             raise WrongArguments(
-                kernel=program.name, what=f"{tensor.name} holds {tensor.dtype}, got {name}", advice="convert the array"
+                kernel=program.name,
+                what=f"{tensor.name} holds {tensor.dtype}, got {name}",
+                advice=f"convert the array: array.astype({tensor.dtype.numpy.name!r})",
             )
     return sizes
 
@@ -204,7 +210,7 @@ class _Machine:
 
     def loop(self, loop: hir.Loop, indices: dict[str, int]) -> None:
         current = [self.get(c.initial) for c in loop.carried]
-        for i in range(evaluate(loop.trips, {**self.sizes, **indices})):
+        for i in range(self.integer(loop.trips, indices, loop.span)):
             for c, value in zip(loop.carried, current, strict=True):
                 self.set(c.inside, *value)
             self.block(loop.body, {**indices, loop.index: i})
@@ -213,13 +219,13 @@ class _Machine:
             self.set(c.after, *value)
 
     def branch(self, branch: hir.Branch, indices: dict[str, int]) -> None:
-        holds = evaluate(branch.condition, {**self.sizes, **indices})
+        holds = self.integer(branch.condition, indices, branch.span)
         self.block(branch.then if holds else branch.otherwise, indices)
         for m in branch.merged:
             self.set(m.after, *self.get(m.then if holds else m.otherwise))
 
     def element(self, op: hir.LoadScalar, indices: dict[str, int]) -> int:
-        place, _ = self.place(op.window, indices)
+        place, _ = self.place(op.window, indices, op.span)
         found = self.arrays[op.window.tensor][place]
         return element(found.item()) if found.size else 0
 
@@ -246,7 +252,7 @@ class _Machine:
                 shape, kind = op.result.shape, op.result.dtype
                 held: float = self.scalars.get(str(op.value), 0.0)
                 if kind.integer:
-                    held = in_32_bits(evaluate(op.value, {**self.sizes, **indices}))
+                    held = self.integer(op.value, indices, op.span)
                 self.set(op.result, np.full(shape, held, kind.numpy), self.no_error(shape))
             case hir.Positions():
                 size = op.result.shape[0]
@@ -274,7 +280,16 @@ class _Machine:
     def no_error(self, shape: tuple[int, ...]) -> np.ndarray | None:
         return np.zeros(shape) if self.bounds else None
 
-    def place(self, window: hir.Window, indices: dict[str, int]) -> tuple[Place, Place]:
+    def integer(self, e: Expr, indices: dict[str, int], span: Span) -> int:
+        """The value of an integer expression; raises IntegerOverflow."""
+        known = {**self.sizes, **indices}
+        try:
+            return in_32_bits(e, known)
+        except Overflow as error:
+            names = ", ".join(f"{n} = {known[n]}" for n in dict.fromkeys(symbols(error.part)))
+            raise IntegerOverflow(span, expression=error.part, value=error.value, names=names) from None
+
+    def place(self, window: hir.Window, indices: dict[str, int], span: Span) -> tuple[Place, Place]:
         """Indices of the tensor and of the tile: the part of the window that lies inside."""
         inside, part = [], []
         for axis in window.axes:
@@ -282,7 +297,7 @@ class _Machine:
             if axis.rows is not None:
                 positions = self.get(axis.rows)[0].astype(np.int64)
             else:
-                positions = evaluate(axis.origin, {**self.sizes, **indices}) + np.arange(axis.size)
+                positions = self.integer(axis.origin, indices, span) + np.arange(axis.size)
             kept = np.flatnonzero((positions >= 0) & (positions < extent))
             inside.append(positions[kept])
             if axis.at is None:
@@ -292,7 +307,7 @@ class _Machine:
         return np.ix_(*inside), np.ix_(*part)
 
     def load(self, op: hir.Load, indices: dict[str, int]) -> None:
-        inside, part = self.place(op.window, indices)
+        inside, part = self.place(op.window, indices, op.span)
         tile = np.zeros(op.result.shape, op.result.dtype.numpy)
         tile[part] = self.arrays[op.window.tensor][inside].reshape(tile[part].shape)
         error = self.no_error(tile.shape)
@@ -301,7 +316,7 @@ class _Machine:
         self.set(op.result, tile, error)
 
     def atomic_add(self, op: hir.AtomicAdd, indices: dict[str, int]) -> None:
-        inside, part = self.place(op.window, indices)
+        inside, part = self.place(op.window, indices, op.span)
         name, (data, error) = op.window.tensor, self.get(op.value)
         tensor = self.arrays[name]
         if error is not None and tensor.dtype == np.float32:
@@ -315,7 +330,7 @@ class _Machine:
             np.add.at(tensor, inside, data[part].reshape(tensor[inside].shape))
 
     def store(self, op: hir.Store, indices: dict[str, int]) -> None:
-        inside, part = self.place(op.window, indices)
+        inside, part = self.place(op.window, indices, op.span)
         data, error = self.get(op.value)
         tensor = self.arrays[op.window.tensor]
         shape = tensor[inside].shape
@@ -420,11 +435,6 @@ def converted_error(data: np.ndarray, error: np.ndarray, value: np.ndarray, dtyp
 def wrapped(exact: np.ndarray, error: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """The error of an integer of ``dtype`` that keeps the low bits of one that is off by ``error``."""
     return np.where((error > 0) & (np.abs(exact) + error >= 2.0 ** (8 * dtype.itemsize - 1)), UNKNOWN, error)
-
-
-def in_32_bits(value: int) -> int:
-    """An integer as its 32 bits hold it."""
-    return (value + 2**31) % 2**32 - 2**31
 
 
 def unit(data: np.ndarray) -> np.ndarray:

@@ -147,7 +147,7 @@ def assemble(
         producer=producer,
         warps=program.warps,
         constants=tuple((k, str(v)) for k, v in constants),
-        smem_bytes=allocation.peak,
+        smem_bytes=allocation.requested,
         share=share,
         buffers=tuple(
             Buffer(p.ring, p.offset, p.stride, program.ring(p.ring).stages, p.size, p.first, p.last)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidegate.analyze.memory import alignment, lives, ring_bytes, slot_stride
+from tidegate.analyze.memory import alignment, least_bytes, lives, ring_bytes, slot_stride
 from tidegate.errors import PlanRejected
 from tidegate.ir import legal
 from tidegate.ir.spec import is_name
@@ -75,6 +75,11 @@ def _memory(plan: AsyncPlan, analysis: Analysis) -> None:
                 f"buffer {ring.name} does not fit: {ring_bytes(ring)} bytes at {b.offset} of {plan.smem_bytes}",
                 "use the offsets of a fresh plan",
             )
+    if plan.smem_bytes < least_bytes(program, analysis.target):
+        raise _reject(
+            f"{plan.smem_bytes} bytes of shared memory let more than {program.ctas_per_sm} CTAs share a multiprocessor",
+            "make a plan for this ctas_per_sm",
+        )
     if plan.smem_bytes > analysis.target.fact("smem_per_cta"):
         raise _reject(f"the plan needs {plan.smem_bytes} bytes of shared memory", "use fewer stages")
     live = lives(program)

@@ -57,18 +57,21 @@ class BufferReport:
 
 @dataclass(frozen=True)
 class SharedMemory:
-    """``peak`` bytes are requested at launch; ``largest_stages`` is what fits if all rings of several slots had that
-    many (0: not even one slot each)."""
+    """``peak`` bytes hold the rings, ``requested`` bytes are asked for at launch; ``largest_stages`` is what fits if
+    all rings of several slots had that many (0: not even one slot each)."""
 
     kernel: str
     target: str
     peak: int
+    requested: int
     capacity: int
     largest_stages: int
     buffers: tuple[BufferReport, ...]
 
     def __str__(self) -> str:
         lines = [f"{self.kernel} on {self.target}: {self.peak} of {self.capacity} bytes of shared memory"]
+        if self.requested > self.peak:
+            lines.append(f"  {self.requested} bytes are requested, so that no more CTAs share a multiprocessor")
         for b in self.buffers:
             shape = "x".join(map(str, b.shape))
             lines.append(
@@ -86,7 +89,12 @@ class SharedMemory:
 
 @dataclass
 class Compiled:
-    """A kernel for one target, constants and sizes; ``plan``, ``tir``, ``cuda`` and ``smem`` print readably."""
+    """A kernel for one target, constants and sizes: what ``kernel.compile(...)`` gives.
+
+    ``plan`` (every buffer, sync and its reason), ``tir``, ``cuda`` and ``smem`` print readably; ``cubin`` is the
+    machine code with its registers and spills. ``check()`` and ``simulate(...)`` need no GPU; calling it on arrays and
+    numbers, in the order of the parameters, launches it. Arguments that do not fit are refused (TG701).
+    """
 
     program: hir.Program
     target: Target
@@ -121,6 +129,7 @@ class Compiled:
 
     @cached_property
     def smem(self) -> SharedMemory:
+        """Shared memory in bytes: per buffer, per CTA, and what the target has; the most stages that fit."""
         return shared_memory(self.legal, self.analysis.allocation, self.target, self.analysis.share)
 
     @cached_property
@@ -239,7 +248,7 @@ def shared_memory(
             BufferReport(p.ring, ring.shape, ring.dtype.name, ring.stages, p.stride, ring_bytes(ring), p.offset)
         )
     most = largest_stages(program, capacity, share)
-    return SharedMemory(program.name, target.name, allocation.peak, capacity, most, tuple(rows))
+    return SharedMemory(program.name, target.name, allocation.peak, allocation.requested, capacity, most, tuple(rows))
 
 
 def smem_report(kernel: Any, target: str | None, given: Mapping[str, Any]) -> SharedMemory:

@@ -40,7 +40,7 @@ class Loaded:
         self.cubin = cubin
         self._functions: dict[int, driver.Function] = {}
         self._lock = threading.Lock()
-        self._call = caller(self._describe, lambda arrays, given: self.prepare(arrays))
+        self._call = caller(len(self.kernel.params), self._describe, lambda arrays, given: self.prepare(arrays))
 
     def __call__(self, *arrays: Any, scalars: Sequence[Any] = ()) -> None:
         self._call(arrays, {}, packed(self.kernel, scalars) if scalars or self.kernel.arguments else ())

@@ -38,7 +38,7 @@ def caller_of(kernel: Kernel) -> Call:
     def prepare(arrays: Sequence[Described], given: Mapping[str, Any]) -> Prepared:
         return compiled_for(kernel, arrays, given).loaded.prepare(arrays)
 
-    launch = caller(describe, prepare, kernel.captured if kernel.captured() else None)
+    launch = caller(len(kernel.signature.tensors), describe, prepare, kernel.captured if kernel.captured() else None)
 
     def with_numbers(arguments: Sequence[Any], given: Mapping[str, Any]) -> None:
         arrays, numbers = split(kernel.name, order, scalars, arguments)

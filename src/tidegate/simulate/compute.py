@@ -12,7 +12,7 @@ from tidegate.ir import tir
 from tidegate.ir.dtypes import DType
 from tidegate.ir.layout import LANES, Layout, active_threads, coordinates
 from tidegate.ir.products import PRODUCTS, Product, accumulator_of
-from tidegate.ir.registers import folded_registers
+from tidegate.ir.registers import folded_registers, neutral
 from tidegate.ops.convert import TF32_DROPPED, convert, product, widened
 from tidegate.ops.elementwise import ELEMENTWISE
 from tidegate.simulate.report import statement
@@ -64,7 +64,7 @@ def warp_mmas(kernel: tir.Kernel, stmt: tir.Mma) -> tuple[WarpMma, ...]:
     shape, sums = PRODUCTS[stmt.shape], accumulator_of(types[0])
     if not fits or a.shape[1] % shape.k or c != d:
         raise NotExecutable(stmt=statement(stmt), what=f"tiles {a.shape}, {b.shape} and {d.shape} do not fit the mma")
-    if types[0] not in shape.operands or types != [types[0], types[0], sums, sums]:
+    if not shape.takes(types[0], types[1]) or types[2:] != [sums, sums]:
         raise NotExecutable(stmt=statement(stmt), what=f"no mma of {', '.join(map(str, types))}")
     if not a.threads == b.threads == d.threads:
         raise NotExecutable(stmt=statement(stmt), what="the operands are spread over different numbers of warps")
@@ -148,14 +148,19 @@ FOLDS = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 @dataclass(frozen=True)
 class WarpReduction:
     """Folds registers, then lanes. ``groups`` [result registers, n]: the registers that each result folds, in rising
-    order; ``lane_bits``: the exchanges that follow."""
+    order; ``lane_bits``: the exchanges that follow. ``counts`` [threads, registers]: elements that count, None if all
+    do; ``neutral`` stands for the others."""
 
     fold: np.ufunc
     groups: np.ndarray
     lane_bits: tuple[int, ...]
+    counts: np.ndarray | None
+    neutral: float | int
 
-    def __call__(self, values: np.ndarray) -> np.ndarray:
-        """The results [lanes, registers] of one warp, for its elements [lanes, registers]."""
+    def __call__(self, values: np.ndarray, threads: np.ndarray) -> np.ndarray:
+        """The results [lanes, registers] of the ``threads`` of one warp, for its elements [lanes, registers]."""
+        if self.counts is not None:
+            values = np.where(self.counts[threads], values, values.dtype.type(self.neutral))
         total = values[:, self.groups[:, 0]]
         with np.errstate(over="ignore", invalid="ignore"):
             for column in self.groups.T[1:]:
@@ -167,9 +172,12 @@ class WarpReduction:
 
 def warp_reduction(kernel: tir.Kernel, stmt: tir.Reduce) -> WarpReduction:
     """The steps of a reduction; raises NotExecutable when the layouts do not fit it."""
+    register = kernel.register(stmt.src)
     src, dst = (kernel.layout(kernel.register(r).layout) for r in (stmt.src, stmt.dst))
     idle = src.free_mask and not src.replicated
     if stmt.fold not in FOLDS or not 0 <= stmt.axis < src.rank or idle or dst != src.reduced(stmt.axis):
         raise NotExecutable(stmt=statement(stmt), what="the layouts do not fit the reduction")
     bits = tuple(b for b, basis in enumerate(src.lane) if basis[stmt.axis])
-    return WarpReduction(FOLDS[stmt.fold], np.array(folded_registers(src, dst, stmt.axis)), bits)
+    groups = np.array(folded_registers(src, dst, stmt.axis))
+    counts = coordinates(src)[stmt.axis] < stmt.below if stmt.below else None
+    return WarpReduction(FOLDS[stmt.fold], groups, bits, counts, neutral(stmt.fold, register.dtype))

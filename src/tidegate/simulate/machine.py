@@ -359,7 +359,7 @@ class Cta:
 
     def reduce(self, step: Step, stmt: tir.Reduce, threads: np.ndarray) -> None:
         self.use(stmt.src, stmt, threads)
-        self._define(stmt.dst, stmt, threads, self.program.reduction(stmt)(self._values[stmt.src][threads]))
+        self._define(stmt.dst, stmt, threads, self.program.reduction(stmt)(self._values[stmt.src][threads], threads))
 
     # ------------------------------------------------------------------------------------------ copy groups
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tidegate.errors import NotExecutable
+from tidegate.errors import IntegerOverflow, NotExecutable
 from tidegate.ir import tir
-from tidegate.ir.expr import Expr, evaluate
+from tidegate.ir.expr import Expr, Overflow, in_32_bits, symbols
 from tidegate.ir.layout import LANES
 from tidegate.ir.spec import WORDS, references
 from tidegate.simulate.report import statement
@@ -213,7 +213,11 @@ class _Expansion:
 
 def _evaluate(expr: Expr, scope: Mapping[str, int], stmt: tir.Stmt) -> int:
     try:
-        return evaluate(expr, scope)
+        return in_32_bits(expr, scope)
+    except Overflow as e:
+        names = ", ".join(f"{n} = {scope[n]}" for n in dict.fromkeys(symbols(e.part)))
+        where = f"{e.part} in '{statement(stmt)}'"
+        raise IntegerOverflow(expression=where, value=e.value, names=names) from None
     except KeyError as e:
         raise NotExecutable(stmt=statement(stmt), what=f"{e.args[0]} has no value here") from None
     except ZeroDivisionError:

@@ -6,6 +6,7 @@ import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any
 
@@ -60,14 +61,15 @@ def _builtin() -> dict[str, Target]:
 
 
 def find(name: str | None) -> Target:
-    """The target of that name or alias; packages add targets through the entry point ``tidegate.targets``.
+    """The target of that name or alias, whose case does not matter; packages add targets through the entry point
+    ``tidegate.targets``.
 
     Raises UnknownTarget.
     """
     builtin = _builtin()
     wanted: object = DEFAULT_TARGET if name is None else name
-    if isinstance(wanted, str) and wanted in builtin:
-        return builtin[wanted]
+    if isinstance(wanted, str) and wanted.lower() in builtin:
+        return builtin[wanted.lower()]
     from importlib import metadata  # slow to import, and rarely needed
 
     for entry in metadata.entry_points(group="tidegate.targets"):
@@ -75,4 +77,6 @@ def find(name: str | None) -> Target:
             target = entry.load()
             if isinstance(target, Target):
                 return target
-    raise UnknownTarget(name=wanted, known=", ".join(sorted(builtin)))
+    near = get_close_matches(str(wanted).lower(), builtin, 1)
+    guess = f"did you mean {near[0]!r}? Else " if near else ""
+    raise UnknownTarget(name=wanted, guess=guess, known=", ".join(sorted(builtin)))

@@ -35,6 +35,68 @@ def scalars(w: Writer) -> None:
         w.store(whole, total)
 
 
+@feature("numbers", hasattr(tg, "size"))
+def numbers(w: Writer) -> None:
+    """Sizes, elements of tensors of floats, and numbers that are computed without a tile: beside tiles of any float,
+    compared, in conditions, and written."""
+    rows, columns = shape_of(w)
+    m, k = w.size(rows, 2), w.size(columns, 3)
+    shape = (rows, columns)
+    factor, count = w.parameter("Scalar", (), "f32"), w.parameter("Scalar", (), "i32", (-2, 5))
+    table = w.tensor((4,), w.choose.pick(FLOATS))
+    whole = [f'tg.size("{m}")', f'tg.size("{k}")', count, f'tg.minimum(tg.size("{k}"), {count} + 3)']
+    fractions = [factor, f"tg.load({table}[{w.choose.below(4)}])", f"tg.load({table}[tg.minimum({count} + 2, 3)])"]
+    fractions += [f'1.0 / (tg.size("{k}") + 1)', "0.5"]
+    forms = ("{0} * {1}", "{0} - {1}", "tg.maximum({0}, {1})", "{0} / (tg.abs({1}) + 1)", "tg.exp(-tg.abs({0})) + {1}")
+
+    def number() -> str:
+        one = w.choose.pick(fractions[:4])
+        if w.choose.chance(40):
+            return one
+        two = w.choose.pick((*fractions, *whole))
+        return w.choose.pick(forms).format(f"({one})", f"({two})")
+
+    with w.block(f'for m in tg.grid(tg.tiles("{m}", {rows})):'):
+        names = [w.bind(number(), (), "f32", "s").text for _ in range(w.choose.many(1, 3))]
+        inner = Frame(shape, (m, k), ("m", "k"), (False, True), True)
+        total = start(w, shape)
+        with w.block(f"for k in tg.tiles({w.choose.pick((f'{k!r}', whole[1]))}, {columns}):"):
+            tile = w.load(inner, w.choose.pick(FLOATS), staged=True)
+            name = w.choose.pick(names)
+            texts = ("{0} * {1}", "{1} - {0}", "tg.where({1} > 0.25, {0}, {1})", "tg.where({0} > {1}, {1}, {0})")
+            text = f"({w.choose.pick(texts).format(tile.text, name)})"
+            if w.choose.chance(50):
+                text = f'tg.where((tg.positions(k) < tg.size("{k}"))[None, :], {text}, {w.choose.pick(names)})'
+            if w.choose.chance(40):
+                with w.block(f"if {w.choose.pick((f'tg.end(k) <= {whole[1]}', f'{count} and k', f'not {count}'))}:"):
+                    accumulate(w, total, f'({text}).astype("f32")')
+            else:
+                accumulate(w, total, f'({text}).astype("f32")')
+        w.store(Frame(shape, (m, columns), ("m", ":"), (False, True), False), total)
+
+
+@feature("elements", hasattr(tg, "size"))
+def elements(w: Writer) -> None:
+    """Elements that are read and written one by one, and slices that each CTA writes, by the index of a range."""
+    width, heads = w.choose.pick((8, 16, 32, 24)), w.choose.many(1, 3)
+    b = w.size(1, 3, fixed=False)
+    kind, held, written = (w.choose.pick(FLOATS) for _ in range(3))
+    x, table = w.tensor((b, heads * width), kind), w.tensor((b, heads), held)
+    y, one = w.parameter("Out", (b, heads * width), "f32"), w.parameter("Out", (b, heads), written)
+    looped = w.choose.chance(40)
+    head = (
+        f'for b in tg.grid(tg.range("{b}")):' if looped else f'for b, h in tg.grid(tg.range("{b}"), tg.range({heads})):'
+    )
+    with w.block(head), w.block(f"for h in tg.range({heads}):" if looped else "if True:"):
+        part = f"b, h * {width} : h * {width} + {width}"
+        w.line(f"s = tg.load({table}[b, h])")
+        w.line(f"t = tg.load({x}[{part}])")
+        w.line(f'{y}[{part}] = ({w.choose.pick(("t * s", "t - s", "tg.where(s > 0, t, s)"))}).astype("f32")')
+        total = f't.sum(axis=0).astype("{written}")'
+        text = w.choose.pick(("s", "s * 2.0 + h", total, "0.5", f'h / (tg.size("{b}") + 1)'))
+        w.line(f"{one}[b, h] = {text}")
+
+
 @feature("loaded_integers", "counts" in PARTS)
 def loaded_integers(w: Writer) -> None:
     """Trip counts and positions that stand in tensors: none, negative, beyond the tensor, one per CTA or per trip."""

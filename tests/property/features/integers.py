@@ -201,6 +201,8 @@ def more_functions(w: Writer) -> None:
 def kinds_of_products(w: Writer) -> None:
     """Products of f32 rounded to tf32, of i8 and of 8-bit floats, operands as they lie or transposed."""
     kind = w.choose.pick(("f32", "i8", "f8e4m3", "f8e5m2"))
+    other = kind
     if kind in NARROW:
         w.targets = ("sm_89", "sm_90a")
-    multiply(w, (16, 32, 64, 8, 48), (32, 64, 96) if kind != "f32" else (16, 32, 8, 24), kind)
+        other = w.choose.pick((kind, *NARROW))
+    multiply(w, (16, 32, 64, 8, 48), (32, 64, 96) if kind != "f32" else (16, 32, 8, 24), kind, other)

@@ -308,15 +308,22 @@ class Writer:
 
     @contextmanager
     def frame(
-        self, ranks: Sequence[int] = (2, 1, 2, 3), sides: Sequence[int] = SIDES, elements: int = 2048
+        self,
+        ranks: Sequence[int] = (2, 1, 2, 3),
+        sides: Sequence[int] = SIDES,
+        elements: int = 2048,
+        last: Sequence[int] = (),
     ) -> Iterator[Frame]:
-        """Grid and loops for tiles of a drawn rank: each axis is a grid axis, a loop, or whole."""
+        """Grid and loops for tiles of a drawn rank: each axis is a grid axis, a loop, or whole. ``last``: sizes of the
+        last axis, which then is whole."""
         rank = self.choose.pick(ranks)
         shape, left = [], elements
         for _ in range(rank):
             shape.append(self.choose.pick([s for s in sides if s <= left] or [1]))
             left //= shape[-1]
         ways = [self.choose.pick(("grid", "loop", "whole")) for _ in shape]
+        if last:
+            shape[-1], ways[-1] = self.choose.pick(last), "whole"
         axes: list[str | int] = []
         trips = 6  # of all axes together: more cost time and show nothing new
         for side, way in zip(shape, ways, strict=True):

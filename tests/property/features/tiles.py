@@ -42,9 +42,25 @@ def reductions(w: Writer) -> None:
     reduce_in(w, (2, 16, 32, 8, 64, 24, 1, 128))
 
 
-def reduce_in(w: Writer, sides: Sequence[int]) -> None:
-    with w.frame((2, 1, 2, 3), sides) as frame:
-        tile = w.load(frame, w.choose.pick(FLOATS), values=w.choose.pick(("normal", "normal", "special")))
+@feature("uneven_rows")
+def uneven_rows(w: Writer) -> None:
+    """Whole axes of sizes that threads share badly, which are held with room to spare."""
+    if w.choose.chance(70):
+        reduce_in(w, (1, 2, 3, 8), (300, 77, 1000, 333, 65, 130, 600))
+        return
+    with w.frame((2,), (1, 2, 4), last=(300, 77, 520, 130)) as frame:
+        tile = w.load(frame, w.choose.pick(FLOATS), staged=True)
+        w.store(frame, Tile(f"({tile.text} + 1).T", tile.shape[::-1], tile.dtype), (1, 0))
+        w.store(frame, fold_and_spread(w, frame, tile))
+
+
+def reduce_in(w: Writer, sides: Sequence[int], last: Sequence[int] = ()) -> None:
+    with w.frame((2, 1, 2, 3), sides, last=last) as frame:
+        kind = w.choose.pick(("normal", "normal", "special"))
+        tile = w.load(frame, w.choose.pick(FLOATS), values=kind, staged=bool(last))
+        if last:  # what lies behind a row began as zeros: make these matter
+            away = w.choose.pick(("({} + 3)", "(-tg.abs({}) - 1)", "(tg.abs({}) + 1)"))
+            tile = w.bind(away.format(tile.text), tile.shape, tile.dtype)
         if w.choose.chance(30):
             mask = folded(w, Tile(f"({tile.text} > 0.5)", tile.shape, "bool"), 0, True, w.choose.pick(("max", "min")))
             tile = w.bind(f"tg.where({mask.text}, {tile.text}, -1.0)", tile.shape, tile.dtype)
@@ -131,9 +147,9 @@ def products(w: Writer) -> None:
     multiply(w, (16, 32, 64, 8), (16, 32, 64, 16))
 
 
-def multiply(w: Writer, sides: Sequence[int], depths: Sequence[int], kind: str = "") -> None:
+def multiply(w: Writer, sides: Sequence[int], depths: Sequence[int], kind: str = "", other: str = "") -> None:
     """A product over a loop of a third dimension, into an accumulator that starts in one of several ways. ``kind``: the
-    operands' dtype, f16 or bf16 if empty."""
+    operands' dtype, f16 or bf16 if empty; ``other``: the right one's, if another."""
     rows, columns = side(w, 16, sides), side(w, 8, sides)
     depth = side(w, {"": 16, "f32": 8}.get(kind, 32), depths)
     m, n = w.size(rows), w.size(columns)
@@ -153,7 +169,7 @@ def multiply(w: Writer, sides: Sequence[int], depths: Sequence[int], kind: str =
             acc = w.bind(f'tg.zeros({shape!r}, "{total}")', shape, total)
         with w.block(f'for k in tg.tiles("{k}", {depth}):'):
             inner = Frame((rows, columns, depth), (m, n, k), ("m", "n", "k"), (False, False, True), True)
-            left, right = factor(w, inner, (0, 2), dtype), factor(w, inner, (2, 1), dtype)
+            left, right = factor(w, inner, (0, 2), dtype), factor(w, inner, (2, 1), other or dtype)
             if w.choose.chance(20):  # computed with outside the product, too
                 line = w.bind(f"({right}).astype('{total}').sum(axis=0, keepdims=True)", (1, columns), total).text
                 w.line(f"{acc.text} = {acc.text} {half} + {line}")

@@ -59,7 +59,7 @@ def _attend(waiting: queue.SimpleQueue[Job], done: queue.SimpleQueue[tuple[Job, 
             job = waiting.get_nowait()
         except queue.Empty:
             break
-        if child is None or child.poll() is not None:
+        if child is None:
             child = _start(gpu)
         assert child.stdin is not None
         assert child.stdout is not None
@@ -76,9 +76,10 @@ def _attend(waiting: queue.SimpleQueue[Job], done: queue.SimpleQueue[tuple[Job, 
         else:
             how = "hung" if child.wait() == HUNG else f"the process ended with status {child.returncode}"
             done.put((job, Judgement(faults=[("died", how)])))
-    if child is not None and child.stdin is not None:
-        child.stdin.close()
-        child.wait()
+            child.communicate()
+            child = None
+    if child is not None:
+        child.communicate()  # the end of its input ends it
     done.put(None)
 
 

@@ -1,0 +1,78 @@
+"""Rows of any size keep all threads busy: whole axes are padded where threads would share them badly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from kernels import example
+from language import kernel_of
+
+from tidegate.ir import tir
+from tidegate.ir.dtypes import DTYPES
+
+FOLDED = """import tidegate as tg
+@tg.kernel(warps=4)
+def program(x: tg.Tensor["R", "C", "{dtype}"], y: tg.Out["R", 1, "{out}"], *, C=300):
+    for r in tg.grid(tg.tiles("R", 1)):
+        y[r, :] = {fold}
+"""
+
+
+def largest(kernel: tir.Kernel) -> int:
+    """Elements of the largest tile in a thread."""
+    layouts = dict(kernel.layouts)
+    return max(layouts[r.layout].registers for r in kernel.registers)
+
+
+@pytest.mark.parametrize("columns", [1, 2, 7, 100, 300, 1000, 1001, 2880, 5000, 8192, 11008, 13824, 50257])
+def test_rows_of_any_size_are_shared_by_all_threads(columns: int) -> None:
+    for name in ("softmax", "rmsnorm", "layernorm"):
+        kernel = getattr(example(name), name)
+        k = kernel.compile(target="h200", COLS=columns, warps=32 if columns > 20000 else 8)
+        threads = k.kernel.threads
+        assert largest(k.kernel) <= max(2.5 * columns / threads, 32)  # 32 parts of as many warps
+
+
+@pytest.mark.parametrize("columns", [77, 300, 1001])
+@pytest.mark.parametrize(
+    ("fold", "dtype", "out"),
+    [
+        ("(tg.load(x[r, :]) + 2).sum(axis=1, keepdims=True)", "f32", "f32"),
+        ("(-tg.abs(tg.load(x[r, :])) - 2).max(axis=1, keepdims=True)", "f32", "f32"),
+        ("(tg.abs(tg.load(x[r, :])) + 2).min(axis=1, keepdims=True)", "bf16", "bf16"),
+        ("(tg.load(x[r, :]) + 2).mean(axis=1, keepdims=True)", "f32", "f32"),
+        ("(tg.load(x[r, :]) + 2).sum(axis=1, keepdims=True)", "i32", "i32"),
+        ("(tg.load(x[r, :]) + 2).sum(axis=1, keepdims=True)", "i64", "i64"),
+        ("tg.minimum(tg.load(x[r, :]), -2).max(axis=1, keepdims=True)", "i64", "i64"),
+        ("tg.maximum(tg.load(x[r, :]), 2).min(axis=1, keepdims=True)", "i32", "i32"),
+        ("(tg.load(x[r, :]) < -100).any(axis=1, keepdims=True)", "f32", "bool"),
+        ("(tg.load(x[r, :]) - 1000 < 0).all(axis=1, keepdims=True)", "f32", "bool"),
+        ("(-tg.abs(tg.load(x[r, :])) - 2).argmax(axis=1, keepdims=True).astype('i32')", "f32", "i32"),
+        ("tg.load(x[r, :], stages=1, to='shared').max(axis=1, keepdims=True)", "f32", "f32"),
+    ],
+)
+def test_what_lies_behind_a_row_is_not_folded(fold: str, dtype: str, out: str, columns: int) -> None:
+    kernel = kernel_of(FOLDED.format(fold=fold, dtype=dtype, out=out))
+    numbers: Any = np.random.default_rng(columns).integers(-50, -3, (3, columns))
+    x = numbers.astype(DTYPES[dtype].numpy)
+    kind = bool if out == "bool" else x.dtype if out == dtype else np.int32
+    wanted, found = (np.zeros((3, 1), kind) for _ in range(2))
+    k = kernel.compile(target="sm_80", C=columns)
+    assert any(isinstance(s, tir.Reduce) and s.below == columns for s in tir.walk(k.kernel.body))
+    kernel.plain(x, wanted, C=columns)
+    assert k.simulate(x, found).ok
+    assert np.allclose(found.astype("f8"), wanted.astype("f8"), rtol=1e-5)
+    assert k.check().status == "safe"
+
+
+def test_axes_that_place_something_keep_their_size() -> None:
+    text = """import tidegate as tg
+@tg.kernel(warps=4)
+def program(x: tg.Tensor["R", 300, "f32"], y: tg.Out["R", 100, "f32"]):
+    for r in tg.grid(tg.tiles("R", 1)):
+        y[r, :] = tg.load(x[r, :])[:, 100:200]
+"""
+    k = kernel_of(text).compile(target="sm_80")
+    assert {layout.shape for _, layout in k.kernel.layouts} <= {(1, 300), (1, 100)}
