@@ -55,6 +55,10 @@ Replaced, never changed in place."""
 ZERO = frozenset((0,))
 
 
+class Found(Exception):
+    """A dependence that nothing orders."""
+
+
 @dataclass(frozen=True)
 class Asking:
     """What a node asks, inner nodes included: conditions, and whether loops of an open number of trips run. ``steady``:
@@ -69,7 +73,8 @@ class Asking:
 class Walk:
     """One pass over a timeline. ``zero``: the case of sizes; ``fixed``: syncs that stand; ``insert``: note what is
     missing in ``wanted``; ``demands``: place -> reads of current items that must be ready there; ``given``: what holds
-    on the way, ``forks``: on so many conditions of which both outcomes are walked apart."""
+    on the way, ``forks``: on so many conditions of which both outcomes are walked apart; ``first``: raise Found at the
+    first dependence that nothing orders."""
 
     facts: Facts
     zero: Mapping[str, bool]
@@ -82,6 +87,7 @@ class Walk:
     given: Given = frozenset()
     forks: int = 0
     quiet: bool = False
+    first: bool = False
 
     def __post_init__(self) -> None:
         self.by_sink: dict[str, list[Dependence]] = {}
@@ -246,6 +252,7 @@ class Walk:
         they do not soon, what holds at the head of the body is joined to a fixed point. Trips that conditions tell from
         others are told apart: the first ones, and those of one remainder."""
         head, period = self.told_apart(node)
+        ahead = any(isinstance(n, Guard) for n in node.body)
         least = min(least, MOST_TRIPS)
         seen: list[tuple[State, Turned, int]] = []
         state, given, left = entering, self.given, list[tuple[State, Turned]]()
@@ -263,7 +270,7 @@ class Walk:
             before, turned = state, self.turned
             state = self.trip(node, state)
             if at + 1 >= least:
-                left.append(self.last_trip(node, before, turned))
+                left.append(self.last_trip(node, before, turned) if ahead else (state, self.turned))
             if settled:
                 break
         self.indices.pop(node.loop.index, None)
@@ -298,10 +305,11 @@ class Walk:
     def told_apart(self, node: Repeat) -> tuple[int, int]:
         """How many first trips of a loop, and by what remainder the others, conditions tell from each other."""
         index = node.loop.index
-        asked = [e for n in walk(node.body) for e in decided_by(n) if index in set(symbols(e))]
-        whole = [p for e in asked for p in parts(e)]
-        head = max((abs(p.value) + 1 for p in whole if isinstance(p, Int)), default=0)
-        period = lcm(*(p.b.value for p in whole if isinstance(p, Bin) and p.op == "%" and isinstance(p.b, Int)), 1)
+        asked = [n.condition for n in walk(node.body) if isinstance(n, When) and index in set(symbols(n.condition))]
+        moduli = [p.b for e in asked for p in parts(e) if isinstance(p, Bin) and p.op == "%" and isinstance(p.b, Int)]
+        numbers = [p.value for e in asked for p in parts(e) if isinstance(p, Int) and p not in moduli]
+        period = lcm(*(m.value for m in moduli), 1)
+        head = max((abs(n) + 1 for n in numbers), default=0)
         return min(head, MOST_HEAD), period if 0 < period <= MOST_RESIDUES else 1
 
     def joined(self, node: Repeat, entering: State) -> State:
@@ -468,6 +476,8 @@ class Walk:
                 for key, d in needs:
                     unmet = Unmet(d, key[0], place, state[key].age is None)
                     self.unmet.setdefault((d.id if d else key[0], place), unmet)
+                    if self.first:
+                        raise Found
             return state
         if needs:
             # What an earlier round wanted stays, so that rounds only ever add and come to an end.

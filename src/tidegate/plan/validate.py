@@ -27,7 +27,7 @@ def validate(plan: AsyncPlan, analysis: Analysis) -> None:
     nodes = timeline(analysis.program, schedule)
     _syncs(plan, {n.place for n in walk(nodes)} | {END})
     facts = facts_for(analysis, schedule.ahead, nodes)
-    left = unordered(nodes, facts, plan.syncs)
+    left = unordered(nodes, facts, plan.syncs, first=True)
     if left:
         raise _unordered(left[0], facts)
 
