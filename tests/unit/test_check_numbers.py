@@ -55,8 +55,17 @@ def diagonal(n: tg.Tensor["M", "i32"], x: tg.Tensor["K", 16, "f32"], y: tg.Out["
                 y[h, m] = tg.max(u.T, axis=1)
 
 
+@tg.kernel(warps=1)
+def one_count(n: tg.Tensor[4, "i32"], x: tg.Tensor[16, 16, "f32"], y: tg.Out[16, 16, "f32"]):
+    """Both loops have the same number of trips, but the ring asks for more of it than the loop around."""
+    for _i in tg.range(tg.load(n[1])):
+        for _j in tg.range(tg.load(n[1])):
+            t = tg.load(x[:, :], by=cuda.cp_async(), stages=5)
+            y[:, :] = t.T
+
+
 @pytest.mark.parametrize("producer", ["in_order", "multistage"])
-@pytest.mark.parametrize("kernel", [two_counts, far_away, diagonal])
+@pytest.mark.parametrize("kernel", [two_counts, far_away, diagonal, one_count])
 def test_proved_with_every_sync_and_shown_to_be_wrong_without_any(kernel: Any, producer: str) -> None:
     lowered = kernel.compile(target="sm_80", plan=producer).kernel
     verdict = check(lowered)

@@ -460,8 +460,11 @@ class Env:
         term, at = form.terms[0][0], Interval(value.low - form.const, value.high - form.const)
         if isinstance(term, Atom):
             return replace(self, atoms={**self.atoms, term: self.atoms.get(term, Interval(0, inf)) & at})
-        if isinstance(term, Index):  # of another loop, or a number that nobody gave
-            return self if term.name in self.places else self.at(term.name, Place(at, ANY, None, Linear(0)))
+        if isinstance(term, Index):
+            place = self.places.get(term.name, Place(ANY, ANY, None, Linear(0)))
+            if place.left != ANY:
+                return self  # the index of another loop
+            return self.at(term.name, replace(place, value=place.value & at))  # a number that nobody gave
         return replace(self, ends={**self.ends, term: at})
 
     def resolve(self, form: Linear) -> Linear:
