@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import inf
+from typing import cast
 
 from tidegate.check.control import (
     ANY,
@@ -271,8 +272,12 @@ class Numbers:
         return any(n in names or (n in self.words and self.words[n].tensor in tensors) for n in symbols)
 
     def foreign(self, linear: Linear, env: Env) -> bool:
-        """Does a form depend on more than sizes and the indices around?"""
-        return not self._of(self.form(linear)[0]) <= {*env.places, *self.reader.multiples}
+        """Does a form depend on more than sizes and the indices around? Numbers by which a loop around ends are more:
+        what is known of them stays known behind it."""
+        if "around" not in env.told:
+            around = (name for name, place in env.places.items() if place.left != ANY)
+            env.told["around"] = frozenset((*around, *self.reader.multiples))
+        return not self._of(self.form(linear)[0]) <= cast(frozenset[str], env.told["around"])
 
     def related(self, linear: Linear, env: Env) -> bool:
         """Does a form say more than is known of its parts: has it something unknown in it, or several indices, of which
