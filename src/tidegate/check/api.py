@@ -22,6 +22,9 @@ from tidegate.ir.text import print_stmt
 FIRST_RUNS = 6
 """Concrete runs before the proof is tried."""
 
+SMALL_RUNS = 40
+"""Concrete runs, the smallest ones, before those near a fault."""
+
 FIRST_FAULTS = 4
 """Faults of abstract runs near which a concrete one is looked for at once."""
 
@@ -111,7 +114,8 @@ def _ordered(machine: Machine, sizes: Mapping[str, int], scope: str) -> Verdict 
             if explored.concrete:
                 continue
             faults += 1
-            found = near(machine, sizes, explored, fault) if faults <= FIRST_FAULTS else None
+            found = search(machine, sizes, explored, SMALL_RUNS) if faults == 1 else None
+            found = found or (near(machine, sizes, explored, fault) if faults <= FIRST_FAULTS else None)
             found = found or (search(machine, sizes, explored, MAX_RUNS) if faults == 1 else None)
             if found is not None:
                 return found
