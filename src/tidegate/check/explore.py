@@ -244,7 +244,7 @@ class Explorer:
 
     def _counts(self) -> bool:
         """From here on it is remembered how many trips loops have had; whether that is news."""
-        if self.counted or not self.kernel.scalars:
+        if self.counted or not (self.kernel.scalars or self.unknown.counts):
             return False
         self.counted = True
         self.unknown.limited(Limits(self.kernel, self.reader, self.survey, self.unknown.limits.most, True))

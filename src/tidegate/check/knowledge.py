@@ -16,6 +16,7 @@ from typing import cast
 
 from tidegate.check.control import (
     ANY,
+    Atom,
     Env,
     Extreme,
     Formula,
@@ -159,6 +160,8 @@ class Numbers:
         """Elements that a concrete run has read."""
         self.split = False
         """Whether a condition was undecided."""
+        self.counts = False
+        """Whether something is noted of how many trips a loop has."""
         self._patterns = dict(_patterns(kernel.body, reader))
         self._table, self._forms = forms, forms.all
         self._memo: dict[tuple[object, ...], Place3] = {}
@@ -371,9 +374,11 @@ class Numbers:
         return Range(Interval(low, high), frozenset(n for n in at.but if least < n < most))
 
     def taken(self, linear: Linear, at: Interval, known: Knowledge, env: Env) -> Knowledge:
-        """With the fact that a form lies in an interval, if not indices and sizes alone say that."""
-        if not self.foreign(linear, env):
+        """With the fact that a form lies in an interval, if not indices and sizes alone say that: an expression that
+        the environment cannot follow is a number like any other, the same wherever it stands."""
+        if not self.related(linear, env) and all(isinstance(term, (Atom, Index)) for term, _ in linear.terms):
             return known
+        self.counts = True
         form, sign, const = self.form(linear)
         return known.fact(form, self._clamped(form, Range(at).moved(1, -const).moved(sign, 0)))
 
