@@ -111,7 +111,7 @@ class Mod:
 @hashed_once
 @dataclass(frozen=True)
 class Quotient:
-    """``floor(value / divisor)`` of a form that holds indices."""
+    """``floor(value / divisor)`` of a form that is not a sum of sizes."""
 
     value: Linear
     divisor: int
@@ -120,9 +120,11 @@ class Quotient:
 @hashed_once
 @dataclass(frozen=True)
 class Opaque:
-    """Something that no rule here covers; its value is known only when all its names have exact values."""
+    """Something that no rule here covers; its value is known only when the forms ``inner`` that it combines have exact
+    values."""
 
-    value: ex.Expr
+    value: ex.Bin
+    inner: tuple[Linear, Linear] = field(compare=False, repr=False)
 
 
 Term = Index | Atom | Extreme | Mod | Quotient | Opaque
@@ -233,7 +235,9 @@ class Reader:
         if found is not None:
             return found
         e = ex.substitute(e, {n: ex.Int(v) for n, v in self.sizes.items()})
-        return single(Atom(e) if self._is_size(e) else Opaque(e))
+        if not isinstance(e, ex.Bin):
+            return self.linear(e)
+        return single(Atom(e) if self._is_size(e) else Opaque(e, (a, b)))
 
     def step(self, atom: Atom) -> int:
         """What divides all values of an atom: the known factor of a size, and what it makes of tiles."""
@@ -265,8 +269,6 @@ class Reader:
         rest = Linear(a.const % t, tuple((term, c) for term, c in a.terms if c % t))
         if not rest.terms:
             return whole.plus(Linear(int(op == "cdiv" and rest.const > 0)))
-        if not all(isinstance(term, (Atom, Index)) for term, _ in rest.terms):
-            return None
         if not all(isinstance(term, Atom) and c > 0 for term, c in rest.terms):
             value = rest.plus(Linear(t - 1)) if op == "cdiv" else rest
             return whole.plus(Linear(value.const // t)).plus(single(Quotient(Linear(value.const % t, value.terms), t)))
@@ -351,16 +353,24 @@ def term_expression(term: Term) -> ex.Expr:
             return ex.binary("/", expression(value), divisor)
 
 
+def parts_of(term: Term) -> tuple[Linear, ...]:
+    """The forms of which a term is made."""
+    match term:
+        case Extreme(_, a, b) | Opaque(_, (a, b)):
+            return a, b
+        case Mod(value, _) | Quotient(value, _):
+            return (value,)
+    return ()
+
+
 def atoms(form: Linear) -> Iterator[Atom | Index]:
     """Atoms and indices of a form, inner ones included."""
     for term, _ in form.terms:
         if isinstance(term, (Atom, Index)):
             yield term
-        elif isinstance(term, Extreme):
-            yield from atoms(term.a)
-            yield from atoms(term.b)
-        elif isinstance(term, (Mod, Quotient)):
-            yield from atoms(term.value)
+        else:
+            for inner in parts_of(term):
+                yield from atoms(inner)
 
 
 def reach(form: Linear, distance: int) -> Iterator[tuple[Atom | Index, int]]:
@@ -371,6 +381,8 @@ def reach(form: Linear, distance: int) -> Iterator[tuple[Atom | Index, int]]:
             yield term, -(-distance // abs(c))
         elif isinstance(term, Quotient):
             yield from ((inner, 0 if isinstance(inner, Index) else distance) for inner in atoms(term.value))
+        elif isinstance(term, Opaque):
+            yield from ((inner, 0) for inner in atoms(single(term)))
         elif isinstance(term, Extreme):
             yield from reach(term.a, distance)
             yield from reach(term.b, distance)
@@ -378,13 +390,14 @@ def reach(form: Linear, distance: int) -> Iterator[tuple[Atom | Index, int]]:
             yield from ((inner, distance) for inner in atoms(single(term)))
 
 
-def constants(form: Linear) -> Iterator[int]:
+def constants(form: Linear, most: float = inf) -> Iterator[int]:
+    """The constants that a form adds and compares with; none of a minimum or maximum with one above ``most``, which
+    then is a number like any other where its sides are not far apart."""
     yield abs(form.const)
     for term, _ in form.terms:
         if isinstance(term, Extreme):
-            yield from constants(term.a)
-            yield from constants(term.b)
-            yield from constants(term.a.plus(term.b, -1))
+            found = [c for side in (term.a, term.b, term.a.plus(term.b, -1)) for c in constants(side, most)]
+            yield from found if max(found) <= most else ()
 
 
 def moduli(form: Linear) -> Iterator[int]:
@@ -430,6 +443,13 @@ def _range(e: ex.Expr, at: Interval) -> tuple[str, float, float]:
         if e.op == "/":
             return e.a.name, at.low * e.b.value, at.high * e.b.value + e.b.value - 1
     return "", 0, inf
+
+
+def _evaluated(op: str, a: int, b: int) -> Interval:
+    try:
+        return exactly(int(ex.EVALUATE[op](a, b)))
+    except ZeroDivisionError:
+        return ANY
 
 
 @dataclass(frozen=True)
@@ -507,18 +527,9 @@ class Env:
                 x, y = self.interval(self.resolve(a)), self.interval(self.resolve(b))
                 pick = min if op == "min" else max
                 return Interval(pick(x.low, y.low), pick(x.high, y.high))
-            case Opaque(value):
-                return self._evaluated(value)
-
-    def _evaluated(self, e: ex.Expr) -> Interval:
-        names = {n: self._interval_of(Index(n) if n in self.places else Atom(ex.Sym(n))).exact for n in ex.symbols(e)}
-        exact = {n: v for n, v in names.items() if v is not None}
-        if len(exact) < len(names):
-            return ANY
-        try:
-            return exactly(ex.evaluate(e, exact))
-        except ZeroDivisionError:
-            return ANY
+            case Opaque(value, (a, b)):
+                x, y = self.bounds(a).exact, self.bounds(b).exact
+                return ANY if x is None or y is None else _evaluated(value.op, x, y)
 
     def _residue(self, form: Linear, modulus: int) -> int | None:
         form = self.resolve(form)

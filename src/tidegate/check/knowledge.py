@@ -26,10 +26,12 @@ from tidegate.check.control import (
     Opaque,
     Place,
     Reader,
+    Term,
     Test,
     exactly,
     expression,
     hashed_once,
+    parts_of,
     single,
     term_expression,
 )
@@ -408,8 +410,7 @@ class Numbers:
 
     def _grows(self, form: Form, index: str) -> bool:
         """Would saying the form with the next index go on for ever? (An index within a term that is not linear.)"""
-        terms = self._forms[form].terms
-        return any(isinstance(t, (Opaque, Extreme)) and index in set(ex.symbols(term_expression(t))) for t, _ in terms)
+        return any(index in set(ex.symbols(term_expression(t))) for t in _unlike(self._forms[form]))
 
     def left(self, loop: tir.For, known: Knowledge) -> Knowledge:
         """Behind a loop: nothing names its index any more."""
@@ -463,6 +464,15 @@ def _parts(op: str) -> tuple[tuple[bool, Range], tuple[bool, Range]]:
 
 def _indices(form: Linear) -> int:
     return sum(isinstance(term, Index) for term, _ in form.terms)
+
+
+def _unlike(form: Linear) -> Iterator[Term]:
+    """The terms in a form that are another one for each index."""
+    for term, _ in form.terms:
+        if isinstance(term, (Opaque, Extreme)):
+            yield term
+        else:
+            yield from (inner for part in parts_of(term) for inner in _unlike(part))
 
 
 def ordered(form: Linear) -> Linear:

@@ -63,6 +63,8 @@ def _first(machine: Machine, runs: Iterable[Run]) -> Verdict | None:
             for _ in run.every_case():
                 pass
         except Fault as fault:
+            if run.unknown.split:
+                continue  # some condition had no single outcome
             fault = retold(fault, machine, values, where, exact=True, numbers=numbers)
             return unsafe(machine, fault, shown_by(machine.kernel, values, where, _told(run)))
         except (Undecided, Exhausted, ZeroDivisionError, ValueError):

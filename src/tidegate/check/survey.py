@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from math import lcm
+from math import inf, lcm
 
 from tidegate.check import control
 from tidegate.check.control import Atom, Index, Linear, Reader, Term, Test, tests_of
@@ -19,7 +19,8 @@ MAX_DISTANCE = 64
 class Survey:
     """``distance``: per index and atom the largest distance that something looks at; ``near``: the first and last
     values of an index that are told apart, where it is not what its distance says; ``ends``: of loops and grid axes;
-    ``forms``: of all bounds and conditions; ``tests``: those of the conditions; ``grid``: the axes."""
+    ``forms``: of all bounds and conditions; ``tests``: those of the conditions; ``grid``: the axes; ``far``: minima and
+    maxima that look farther are not told apart."""
 
     distance: Mapping[Term, int]
     near: Mapping[str, tuple[int, int]]
@@ -27,6 +28,7 @@ class Survey:
     forms: tuple[Linear, ...]
     tests: tuple[Test, ...]
     grid: tuple[tir.GridAxis, ...]
+    far: float
 
     def edges(self, name: str) -> tuple[int, int]:
         """How many first and last values of an index are told apart."""
@@ -36,7 +38,7 @@ class Survey:
     @cached_property
     def compared(self) -> list[int]:
         """What forms are compared with."""
-        return [n for form in self.forms for n in control.constants(form)]
+        return [n for form in self.forms for n in control.constants(form, self.far)]
 
     @cached_property
     def used_grid(self) -> list[tir.GridAxis]:
@@ -68,6 +70,7 @@ class Survey:
 
 def survey(kernel: tir.Kernel, reader: Reader, concrete: bool) -> Survey:
     """``concrete``: whether the numbers that a run reads are known, and so the addresses of these matter."""
+    far = inf if kernel.roles else MAX_DISTANCE
     ends: dict[str, Linear] = {axis.name: reader.linear(axis.extent) for axis in kernel.grid}
     forms: list[Linear] = []
     distances: dict[Term, int] = {}
@@ -83,7 +86,7 @@ def survey(kernel: tir.Kernel, reader: Reader, concrete: bool) -> Survey:
             start, end = reader.linear(stmt.start), reader.linear(stmt.stop)
             ends[stmt.index] = end
             forms += [start, end]
-            offset = max(abs(start.const), *(control.constants(end) if end.terms else (0,)))
+            offset = max(abs(start.const), *(control.constants(end, far) if end.terms else (0,)))
             look([(Index(stmt.index), abs(start.const))])
             look([*control.reach(start, offset), *control.reach(end, offset)])
         elif isinstance(stmt, tir.If):
@@ -91,26 +94,26 @@ def survey(kernel: tir.Kernel, reader: Reader, concrete: bool) -> Survey:
                 tests.append(test)
                 forms.append(test.value)
                 if test.value.terms:
-                    distance = min(_distances(test.value, ends))
+                    distance = min(_distances(test.value, ends, far))
                     look(control.reach(test.value, distance))
                     compared.append((test, distance))
         elif isinstance(stmt, tir.LdScalar) and concrete:
             forms += [reader.linear(e) for e in stmt.src.origin]
-    near = dict(_closest(kernel, reader, ends, compared)) if kernel.scalars else {}
+    near = dict(_closest(kernel, reader, ends, compared, far)) if kernel.scalars else {}
     # An atom that ends a loop is looked at as closely as the loop's index.
     for name, end in ends.items():
         look(control.reach(end, distances.get(Index(name), 0)))
-    return Survey(distances, near, ends, tuple(forms), tuple(tests), kernel.grid)
+    return Survey(distances, near, ends, tuple(forms), tuple(tests), kernel.grid, far)
 
 
 def _closest(
-    kernel: tir.Kernel, reader: Reader, ends: Mapping[str, Linear], tests: Iterable[tuple[Test, int]]
+    kernel: tir.Kernel, reader: Reader, ends: Mapping[str, Linear], tests: Iterable[tuple[Test, int]], far: float
 ) -> Iterator[tuple[str, tuple[int, int]]]:
     """The fewest first and last values of each loop's index that have to be told apart: runs that split at what inputs
     hold are many, and what a test leaves undecided they explore both ways."""
     for loop in (s for s in tir.walk(kernel.body) if isinstance(s, tir.For)):
         start, end = reader.linear(loop.start), ends[loop.index]
-        head = tail = max(abs(start.const), *(control.constants(end) if end.terms else (0,)))
+        head = tail = max(abs(start.const), *(control.constants(end, far) if end.terms else (0,)))
         for test, distance in tests:
             c = test.value.coefficient(Index(loop.index))
             if not c:
@@ -132,10 +135,10 @@ def alone(form: Linear) -> list[Atom]:
     return []
 
 
-def _distances(form: Linear, ends: Mapping[str, Linear]) -> Iterable[int]:
+def _distances(form: Linear, ends: Mapping[str, Linear], far: float) -> Iterable[int]:
     """Constants that a condition compares with: of an index itself, or of its distance to the loop's end."""
-    yield max(control.constants(form))
+    yield max(control.constants(form, far))
     for term, c in form.terms:
         if isinstance(term, Index) and term.name in ends:
             rest = form.plus(control.single(term), -c).plus(ends[term.name], c)
-            yield max(control.constants(rest))
+            yield max(control.constants(rest, far))
