@@ -27,6 +27,40 @@ def test_loops_that_a_tile_limits(size: int, around: str) -> None:
         assert check(parse_kernel(f"{HEAD}{body}}}".replace(broken, ""))).status == "unsafe", broken
 
 
+@pytest.mark.parametrize("end", [
+    "m + 1 - max(m * 32 - 100, 0) / 32",
+    "m + 1 - max(m * 32 - 4096, 0) / 32",
+    "m + 1 - max(m - 128, 0)",
+    "max(m * 32 - 100, 0) / 32",
+    "min(m + 1, 128)",
+    "cdiv(N, 32) - max(m * 32 - 100, 0) / 32",
+    "m * m - m - 1",
+    "m / 2 - m / 3",
+])  # fmt: skip
+def test_ends_that_no_rule_covers_are_numbers(end: str) -> None:
+    """A fill, its loop and what the loop reads ahead agree on the number of trips, whatever it is."""
+    body = BODY.replace("cdiv(N, 32)", f"({end})")
+    for sizes in ({}, {"M": 512, "N": 512}):
+        verdict = check(parse_kernel(f"{HEAD}{body}}}"), sizes)
+        assert verdict.safe, verdict.text()
+    for broken in ("    sync_block #s\n", "    cp_wait 0 #w\n", "  cp_commit #c0\n"):
+        verdict = check(parse_kernel(f"{HEAD}{body}}}".replace(broken, "")))
+        assert verdict.status == "unsafe", (broken, verdict.text())
+    less = body.replace(f"if 0 < ({end})", f"if 1 < ({end})")
+    assert less != body
+    assert check(parse_kernel(f"{HEAD}{less}}}")).status == "unsafe"
+
+
+@pytest.mark.parametrize("condition", ["n / 8 < 1", "n * n < 50", "max(n, 9) % 4 == 1", "(n + 3) / 12 == n / 12"])
+def test_roles_look_at_single_trips_in_the_middle_of_a_loop(condition: str) -> None:
+    """A copy is not awaited from some trip on: trips that differ only in their number are not one there."""
+    ring = (Path(__file__).parents[1] / "corpus" / "08_ring.tir").read_text()
+    wait = "      wait full[r] flip 0\n"
+    kernel = parse_kernel(ring.replace(wait, f"      if {condition} {{\n{wait}      }}\n"))
+    for sizes in ({}, {"N": 128 * 30}, {"N": 128 * 200}):
+        assert not check(kernel, sizes).safe
+
+
 def test_only_sizes_that_the_factor_divides_occur() -> None:
     copy = "if 0 < N {\n cp_async t[w] <- a[0 < M, 0 < N] layout tile bytes 4\n }\n cp_commit\n"
     body = f"{copy}for n = 0 .. cdiv(N, 32) {{\n if n == 1 {{\n cp_wait 0\n }}\n }}\n"

@@ -28,6 +28,7 @@ from tidegate.check.control import (
     Term,
     Test,
     Undecided,
+    atoms,
     exactly,
     single,
 )  # fmt: skip
@@ -332,6 +333,7 @@ class Roles(Explorer):
         if isinstance(term, Atom):
             exact = env.atoms.get(term, ANY).exact
             return single(term) if exact is None else Linear(exact)
+        self._comparable(term, actor)
         if isinstance(term, Mod):
             inner = self._value(term.value, actor, env)
             return single(Mod(inner, term.modulus)) if inner.terms else Linear(inner.const % term.modulus)
@@ -345,6 +347,19 @@ class Roles(Explorer):
             return Linear(min(a.const, b.const) if term.op == "min" else max(a.const, b.const))
         found = self._env(actor, env).resolve(single(term))
         return found
+
+    def _comparable(self, term: Term, actor: Actor) -> None:
+        """States whose indices differ are one state (:meth:`_key`): nothing may look at such an index but in a sum, by
+        its remainder, or in a minimum or maximum."""
+        plain = isinstance(term, Mod) and all(isinstance(inner, (Atom, Index)) for inner, _ in term.value.terms)
+        if plain or isinstance(term, (Atom, Extreme)):
+            return
+        moving = {x.loop.index: x.loop for x in actor.levels if x.loop is not None and x.choice is not None}
+        for inner in atoms(single(term)):
+            if isinstance(inner, Index) and inner.name in moving:
+                where = f" (line {moving[inner.name].line})" if moving[inner.name].line else ""
+                what = f"{single(term)}, which changes in the loop over {inner.name}{where}"
+                raise Undecided(f"a condition or an end of a loop in a kernel with roles depends on {what}")
 
     def _holds(self, test: Test, joint: Joint, number: int, env: Env, text: str, actor: Actor | None = None) -> bool:
         """The truth of a test for an actor; raises Split when it depends on a size that is still open."""
