@@ -15,25 +15,13 @@ from itertools import product
 from math import inf, prod
 from typing import cast
 
-from tidegate.check import control
+from tidegate.check import control, linear
 from tidegate.check.automaton import Node, Part, Straight, distinct
-from tidegate.check.control import (
-    Atom,
-    Env,
-    Formula,
-    Index,
-    Interval,
-    Linear,
-    Place,
-    Reader,
-    Term,
-    Undecided,
-    exactly,
-    tests_of,
-)
+from tidegate.check.control import Env, Interval, Place, Undecided, exactly
 from tidegate.check.given import Given
 from tidegate.check.knowledge import NOTHING, Knowledge, Numbers, Outcome, Spot
 from tidegate.check.limits import Limits
+from tidegate.check.linear import Atom, Formula, Index, Linear, Reader, Term, tests_of
 from tidegate.check.machine import Machine
 from tidegate.check.memory import Memory, Table, Trip
 from tidegate.check.sites import Group
@@ -407,7 +395,7 @@ class Explorer:
         elif isinstance(part, tir.If):
             forms = [test.value for test in tests_of(self._formula(part.condition))]
         inner = part.body if isinstance(part, (tir.For, tir.If)) else ()
-        mine = frozenset(a for form in forms for a in control.atoms(form))
+        mine = frozenset(a for form in forms for a in linear.atoms(form))
         return mine.union(*(self._sizes(stmt) for stmt in inner))
 
     def _straight(self, part: Straight, node: Node, env: Env) -> Node:

@@ -13,27 +13,23 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from tidegate.check.control import (
-    ANY,
+from tidegate.check.control import ANY, Env, Place, Undecided, exactly
+from tidegate.check.explore import Case, Explorer
+from tidegate.check.knowledge import NOTHING
+from tidegate.check.linear import (
     Atom,
-    Env,
     Extreme,
     Formula,
     Index,
     Linear,
     Mod,
     Opaque,
-    Place,
     Quotient,
     Term,
     Test,
-    Undecided,
     atoms,
-    exactly,
     single,
-)  # fmt: skip
-from tidegate.check.explore import Case, Explorer
-from tidegate.check.knowledge import NOTHING
+)
 from tidegate.check.sites import Group, groups
 from tidegate.check.state import At, Fault, Log, State
 from tidegate.ir import expr as ex
@@ -354,7 +350,7 @@ class Roles(Explorer):
         plain = isinstance(term, Mod) and all(isinstance(inner, (Atom, Index)) for inner, _ in term.value.terms)
         if plain or isinstance(term, (Atom, Extreme)):
             return
-        moving = {x.loop.index: x.loop for x in actor.levels if x.loop is not None and x.choice is not None}
+        moving: dict[str, tir.For] = {x.loop.index: x.loop for x in actor.levels if x.loop is not None and x.choice is not None}
         for inner in atoms(single(term)):
             if isinstance(inner, Index) and inner.name in moving:
                 where = f" (line {moving[inner.name].line})" if moving[inner.name].line else ""

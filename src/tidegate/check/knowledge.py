@@ -14,28 +14,24 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import cast
 
-from tidegate.check.control import (
-    ANY,
+from tidegate.check.control import ANY, Env, Interval, Place, exactly
+from tidegate.check.limits import Limits
+from tidegate.check.linear import (
     Atom,
-    Env,
     Extreme,
     Formula,
     Index,
-    Interval,
     Linear,
     Opaque,
-    Place,
     Reader,
     Term,
     Test,
-    exactly,
     expression,
     hashed_once,
     parts_of,
     single,
     term_expression,
 )
-from tidegate.check.limits import Limits
 from tidegate.ir import expr as ex
 from tidegate.ir import tir
 from tidegate.ir.text import print_stmt

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from tidegate.check.control import Index, Linear, Reader, Term, term_expression, tests_of
+from tidegate.check.linear import Index, Linear, Reader, Term, term_expression, tests_of
 from tidegate.check.survey import Survey
 from tidegate.ir import expr as ex
 from tidegate.ir import tir

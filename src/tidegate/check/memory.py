@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import cast
 
 from tidegate.check.automaton import Node
-from tidegate.check.control import Atom, Env, Formula, Place, Reader, expression, tests_of
+from tidegate.check.control import Env, Place
 from tidegate.check.knowledge import Knowledge, Numbers
+from tidegate.check.linear import Atom, Formula, Reader, expression, tests_of
 from tidegate.ir import expr as ex
 from tidegate.ir import tir
 

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 from tidegate.check import given
-from tidegate.check.control import Index, Interval, Linear, Undecided, expression
+from tidegate.check.control import Interval, Undecided
 from tidegate.check.explore import Exhausted, Explorer, explorer
 from tidegate.check.knowledge import Spot, Word
+from tidegate.check.linear import Index, Linear, expression
 from tidegate.check.machine import Machine
 from tidegate.check.replay import small_sizes, unit
 from tidegate.check.state import Fault

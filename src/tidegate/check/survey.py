@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import inf, lcm
 
-from tidegate.check import control
-from tidegate.check.control import Atom, Index, Linear, Reader, Term, Test, tests_of
+from tidegate.check import linear
+from tidegate.check.linear import Atom, Index, Linear, Reader, Term, Test, tests_of
 from tidegate.ir import tir
 
 MAX_DISTANCE = 64
@@ -38,17 +38,17 @@ class Survey:
     @cached_property
     def compared(self) -> list[int]:
         """What forms are compared with."""
-        return [n for form in self.forms for n in control.constants(form, self.far)]
+        return [n for form in self.forms for n in linear.constants(form, self.far)]
 
     @cached_property
     def used_grid(self) -> list[tir.GridAxis]:
         """The axes that control looks at."""
-        found = {a for form in self.forms for a in control.atoms(form)}
+        found = {a for form in self.forms for a in linear.atoms(form)}
         return [axis for axis in self.grid if Index(axis.name) in found]
 
     @cached_property
     def atoms(self) -> list[Atom]:
-        found = (a for form in self.forms for a in control.atoms(form))
+        found = (a for form in self.forms for a in linear.atoms(form))
         return list(dict.fromkeys(a for a in found if isinstance(a, Atom)))
 
     @cached_property
@@ -60,7 +60,7 @@ class Survey:
     @cached_property
     def period(self) -> int:
         """What all moduli of conditions divide."""
-        return lcm(*(m for form in self.forms for m in control.moduli(form)), 1)
+        return lcm(*(m for form in self.forms for m in linear.moduli(form)), 1)
 
     def from_the_end(self, axis: tir.GridAxis) -> bool:
         """Whether a condition may depend on how far the index is from its extent."""
@@ -86,23 +86,23 @@ def survey(kernel: tir.Kernel, reader: Reader, concrete: bool) -> Survey:
             start, end = reader.linear(stmt.start), reader.linear(stmt.stop)
             ends[stmt.index] = end
             forms += [start, end]
-            offset = max(abs(start.const), *(control.constants(end, far) if end.terms else (0,)))
+            offset = max(abs(start.const), *(linear.constants(end, far) if end.terms else (0,)))
             look([(Index(stmt.index), abs(start.const))])
-            look([*control.reach(start, offset), *control.reach(end, offset)])
+            look([*linear.reach(start, offset), *linear.reach(end, offset)])
         elif isinstance(stmt, tir.If):
             for test in tests_of(reader.formula(stmt.condition)):
                 tests.append(test)
                 forms.append(test.value)
                 if test.value.terms:
                     distance = min(_distances(test.value, ends, far))
-                    look(control.reach(test.value, distance))
+                    look(linear.reach(test.value, distance))
                     compared.append((test, distance))
         elif isinstance(stmt, tir.LdScalar) and concrete:
             forms += [reader.linear(e) for e in stmt.src.origin]
     near = dict(_closest(kernel, reader, ends, compared, far)) if kernel.scalars else {}
     # An atom that ends a loop is looked at as closely as the loop's index.
     for name, end in ends.items():
-        look(control.reach(end, distances.get(Index(name), 0)))
+        look(linear.reach(end, distances.get(Index(name), 0)))
     return Survey(distances, near, ends, tuple(forms), tuple(tests), kernel.grid, far)
 
 
@@ -113,12 +113,12 @@ def _closest(
     hold are many, and what a test leaves undecided they explore both ways."""
     for loop in (s for s in tir.walk(kernel.body) if isinstance(s, tir.For)):
         start, end = reader.linear(loop.start), ends[loop.index]
-        head = tail = max(abs(start.const), *(control.constants(end, far) if end.terms else (0,)))
+        head = tail = max(abs(start.const), *(linear.constants(end, far) if end.terms else (0,)))
         for test, distance in tests:
             c = test.value.coefficient(Index(loop.index))
             if not c:
                 continue
-            rest = test.value.plus(control.single(Index(loop.index)), -c)
+            rest = test.value.plus(linear.single(Index(loop.index)), -c)
             least, one, falls = -(-distance // abs(c)), test.op != ">=", c < 0
             if rest.terms:  # compared with the end, or with something else
                 tail = max(tail, least + one - (falls and not one))
@@ -137,8 +137,8 @@ def alone(form: Linear) -> list[Atom]:
 
 def _distances(form: Linear, ends: Mapping[str, Linear], far: float) -> Iterable[int]:
     """Constants that a condition compares with: of an index itself, or of its distance to the loop's end."""
-    yield max(control.constants(form, far))
+    yield max(linear.constants(form, far))
     for term, c in form.terms:
         if isinstance(term, Index) and term.name in ends:
-            rest = form.plus(control.single(term), -c).plus(ends[term.name], c)
-            yield max(control.constants(rest, far))
+            rest = form.plus(linear.single(term), -c).plus(ends[term.name], c)
+            yield max(linear.constants(rest, far))
