@@ -7,8 +7,9 @@ from dataclasses import replace
 from itertools import islice, product
 
 from tidegate.check import given, windows
+from tidegate.check.cases import Exhausted
 from tidegate.check.control import Undecided
-from tidegate.check.explore import Exhausted, Explorer, explorer
+from tidegate.check.explore import Explorer, explorer
 from tidegate.check.machine import MODELLED, Machine
 from tidegate.check.participants import misplaced
 from tidegate.check.replay import TooMany, replay, small_sizes
@@ -143,7 +144,7 @@ def _disorder(machine: Machine, sizes: Mapping[str, int], pairs: Sequence[Statem
         return
     explored = explorer(Machine(machine.kernel, machine.catalogue.trust, pairs), sizes)
     try:
-        for case in explored.cases():
+        for case in explored.cases.combinations():
             explored.run(case)
     except Fault as fault:
         earlier = fault.state.last.get(fault.earlier) if fault.state is not None and fault.earlier is not None else None

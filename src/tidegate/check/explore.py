@@ -8,25 +8,25 @@ fixed point of one iteration. A known large N skips whole cycles of states.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import replace
 from itertools import count as count_from
-from itertools import product
-from math import inf, prod
+from math import inf
 from typing import cast
 
 from tidegate.check import control, linear
 from tidegate.check.automaton import Node, Part, Straight, distinct
+from tidegate.check.cases import MAX_CASES, Case, Cases, Exhausted
 from tidegate.check.control import Env, Interval, Place, Undecided, exactly
 from tidegate.check.given import Given
 from tidegate.check.knowledge import NOTHING, Knowledge, Numbers, Outcome, Spot
 from tidegate.check.limits import Limits
-from tidegate.check.linear import Atom, Formula, Index, Linear, Reader, Term, tests_of
+from tidegate.check.linear import Atom, Formula, Index, Linear, Reader, tests_of
 from tidegate.check.machine import Machine
 from tidegate.check.memory import Memory, Table, Trip
 from tidegate.check.sites import Group
 from tidegate.check.state import At, Fault, Log, State
-from tidegate.check.survey import MAX_DISTANCE, alone, survey
+from tidegate.check.survey import alone, survey
 from tidegate.ir import tir
 from tidegate.ir.dtypes import I32
 from tidegate.ir.expr import Expr, Int
@@ -43,26 +43,9 @@ CASE_STEPS = 1_500
 SLOW_CASES = 16
 """So many are looked at more closely because of that."""
 
-MAX_CASES = 1024
-"""Combinations of small and large values of the sizes."""
-
-Known = Mapping[Atom, Interval]
-
-
-class Exhausted(Exception):
-    """A bound of the checker was hit; the text names it."""
-
 
 class Slow(Exception):
     """A case takes many steps."""
-
-
-@dataclass(frozen=True)
-class Case:
-    """One combination: atoms exact or at least a bound, grid indices with their distance to the end."""
-
-    atoms: Known
-    grid: Mapping[str, Place]
 
 
 Observer = Callable[[State, Knowledge, tir.Stmt, Env, Group], None]
@@ -102,6 +85,7 @@ class Explorer:
         self._later: dict[int, tuple[tuple[Part, ...], tuple[frozenset[Atom | Index], ...]]] = {}
         self.survey = survey(self.kernel, self.reader, self.given is not None)
         self.period = self.survey.period
+        self.cases = Cases(self.kernel, self.reader, self.survey, self.indices)
         limit = 2 * max([1, *self.survey.distance.values()]) + 2 * max([1, *self.survey.compared])
         self.counted = exact
         """Whether it is remembered how many trips loops have had that end by numbers."""
@@ -117,74 +101,11 @@ class Explorer:
         unknown = self.survey.atoms or self.survey.used_grid or self.open or self.kernel.scalars or self.unknown.split
         return not unknown
 
-    def cases(self) -> list[Case]:
-        """All combinations that a check has to replay; raises :class:`Exhausted` when there are too many."""
-        self._near(self.survey.atoms)
-        places = [list(self._places(axis)) for axis in self.survey.used_grid]
-        # Exact small values let conditions before a loop agree with its trip count. Without them loops still try every
-        # small count, for each state: coarser, but no less sound.
-        for times, more in ((2, 2) if self.kernel.scalars else (3, 2), (1, 1)):
-            values = []
-            for atom in self.survey.atoms:
-                small = times * self.survey.distance.get(atom, 0) + more
-                values.append([*map(exactly, range(small)), Interval(small, inf)])
-            count = prod(len(v) for v in values) * prod(len(p) for p in places)
-            if count <= MAX_CASES:
-                break
-        else:
-            raise Exhausted(f"{count} combinations of unknown sizes, more than {MAX_CASES}")
-        names = [axis.name for axis in self.survey.used_grid]
-        all_cases = [
-            Case(dict(zip(self.survey.atoms, some, strict=True)), dict(zip(names, where, strict=True)))
-            for some in product(*values)
-            for where in product(*places)
-        ]
-        return [case for case in all_cases if self._possible(case)]
-
-    def _near(self, terms: Iterable[Term]) -> None:
-        """Conditions look at what is near the ends of loops."""
-        farthest = max((self.survey.distance.get(t, 0) for t in terms), default=0)
-        if farthest > MAX_DISTANCE:
-            far = f"{farthest} iterations from both ends of a loop, or compares a size with as much"
-            raise Exhausted(f"a condition looks {far}; more than {MAX_DISTANCE} are not replayed")
-
-    def _possible(self, case: Case) -> bool:
-        """There is a CTA, every grid index lies inside its extent, which an atom may have fixed, and every size has a
-        value that fits all that is said of it."""
-        env = Env(case.atoms, case.grid, self.period)
-        if not self._consistent(case.atoms):
-            return False
-        if any(env.bounds(self.reader.linear(axis.extent)).high < 1 for axis in self.kernel.grid):
-            return False
-        for place in case.grid.values():
-            size, value, left = env.bounds(place.end), place.value, place.left
-            if size.high < value.low + left.low or size.low > value.high + left.high:
-                return False
-        return True
-
-    def _places(self, axis: tir.GridAxis) -> Iterable[Place]:
-        end = self.reader.linear(axis.extent)
-        if axis.name in self.indices:
-            at = self.indices[axis.name]
-            left = Interval(1, inf) if end.terms else exactly(end.const - at)
-            yield Place(exactly(at), left, at % self.period, end)
-            return
-        low, far = self.survey.edges(axis.name)
-        values = [*map(exactly, range(low)), Interval(low, inf)]
-        lefts = (
-            [*map(exactly, range(1, far)), Interval(far, inf)] if self.survey.from_the_end(axis) else [Interval(1, inf)]
-        )
-        for value, left in product(values, lefts):
-            size = Interval(value.low + left.low, value.high + left.high)
-            if end.terms or size.low <= end.const <= size.high:
-                residues = range(self.period) if value.exact is None else [value.exact % self.period]
-                yield from (Place(value, left, residue, end) for residue in residues)
-
     def every_case(self) -> Iterator[Fault]:
         """Replays all sizes and CTAs, in as few cases as will do: one that shows a fault, or takes long, is split in
         two, some size being known better. Yields the faults that a finer case may turn out not to have; raises Fault,
         Undecided or Exhausted if splitting does not help."""
-        work = [(case, False) for case in self._start()]
+        work = [(case, False) for case in self.cases.start()]
         slow = 0
         for count in count_from(1):
             if not work:
@@ -197,38 +118,23 @@ class Explorer:
                 if isinstance(stop, Fault):
                     yield stop
                 if not isinstance(stop, Slow) and self._counts():
-                    work = [(case, False) for case in self._start()]
+                    work = [(case, False) for case in self.cases.start()]
                     continue
-                finer = [] if isinstance(stop, Slow) else self._closer(case)
+                finer = [] if isinstance(stop, Slow) else self.cases.closer(case)
                 if not finer and not isinstance(stop, Undecided):
                     candidates = [*self.mixed, *(case.atoms if isinstance(stop, Fault) else ())]
-                    finer = [replace(case, atoms=known) for known in self._split(case.atoms, candidates)]
+                    finer = [replace(case, atoms=known) for known in self.cases.split(case.atoms, candidates)]
                 if not finer and not isinstance(stop, Slow):
                     raise
                 if count + len(work) > MAX_CASES:
                     raise Exhausted(f"more than {MAX_CASES} combinations of unknown sizes") from stop
-                work += [(c, False) for c in finer if self._possible(c)] if finer else [(case, True)]
+                work += [(c, False) for c in finer if self.cases.possible(c)] if finer else [(case, True)]
 
     def _run(self, case: Case, patient: bool) -> None:
         """Replays a case; raises Slow if it takes long, unless ``patient``."""
         hurry = not patient and bool(case.atoms)
         self.limit, self.depth, self.mixed = self.steps + CASE_STEPS if hurry else MAX_STEPS, 0, {}
         self.run(case)
-
-    def _start(self) -> list[Case]:
-        """Every size and every grid index is anything at all."""
-        self._near(t for t in self.survey.distance if isinstance(t, Index) and t.name in self.survey.ends)
-        atoms = {a: Interval(self.reader.step(a) if a in self.survey.running else 0, inf) for a in self.survey.atoms}
-        case = Case(atoms, {axis.name: self._anywhere(axis) for axis in self.survey.used_grid})
-        return [case] if self._possible(case) else []
-
-    def _anywhere(self, axis: tir.GridAxis) -> Place:
-        """Any place along an axis, unless the run is that of one CTA."""
-        if axis.name in self.indices:
-            return next(iter(self._places(axis)))
-        end = self.reader.linear(axis.extent)
-        most = inf if end.terms else end.const
-        return Place(Interval(0, most - 1), Interval(1, most), None if self.period > 1 else 0, end)
 
     def _counts(self) -> bool:
         """From here on it is remembered how many trips loops have had; whether that is news."""
@@ -238,35 +144,6 @@ class Explorer:
         self.unknown.limited(Limits(self.kernel, self.reader, self.survey, self.unknown.limits.most, True))
         self.memory = Memory(self.reader, self.unknown)
         return True
-
-    def _closer(self, case: Case) -> list[Case]:
-        """The case in parts of which each knows where one more grid index is: near its ends or between them."""
-        open_ = [axis for axis in self.survey.used_grid if case.grid[axis.name] == self._anywhere(axis)]
-        for axis in open_:
-            parts = [replace(case, grid={**case.grid, axis.name: place}) for place in self._places(axis)]
-            if len(parts) > 1:
-                return parts
-        return []
-
-    def _split(self, known: Known, candidates: Iterable[Atom]) -> list[Known]:
-        """The size of which least is known has its smallest value, or a larger one; empty if enough is known of all."""
-        vague = [a for a in candidates if known[a].exact is None and known[a].low < self._enough(a)]
-        if not vague:
-            return []
-        atom = min(vague, key=lambda a: known[a].low)
-        low, high = int(known[atom].low), known[atom].high
-        parts = (Interval(low + self.reader.step(atom), high), exactly(low))
-        return [finer for part in parts if self._consistent(finer := {**known, atom: part})]
-
-    def _consistent(self, known: Known) -> bool:
-        """Sizes may have these values in a run that has a CTA."""
-        return control.consistent(
-            {**dict.fromkeys(self.survey.running, Interval(1, inf)), **known}, self.reader.multiples
-        )
-
-    def _enough(self, atom: Atom) -> int:
-        """From this value on a size need not be told from larger ones."""
-        return max(3 * min(self.survey.distance.get(atom, 0), MAX_DISTANCE) + 2, self.reader.step(atom))
 
     def run(self, case: Case) -> int:
         """Replays one case; raises Fault, Undecided or Exhausted. Returns the number of final states."""
@@ -329,7 +206,7 @@ class Explorer:
 
     def _finer(self, env: Env, stop: Undecided) -> list[Env]:
         """The environment in parts, of which each knows more of what was not decided."""
-        known = self._split(env.atoms, stop.atoms)
+        known = self.cases.split(env.atoms, stop.atoms)
         if known and self.depth:
             self.mixed |= {a: None for a in stop.atoms if any(more[a] != env.atoms[a] for more in known)}
         return [replace(env, atoms=more) for more in known] or next(filter(None, map(env.narrowed, stop.tests)), [])

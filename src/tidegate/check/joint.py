@@ -13,8 +13,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from tidegate.check.cases import Case
 from tidegate.check.control import ANY, Env, Place, Undecided, exactly
-from tidegate.check.explore import Case, Explorer
+from tidegate.check.explore import Explorer
 from tidegate.check.knowledge import NOTHING
 from tidegate.check.linear import (
     Atom,
@@ -125,7 +126,7 @@ class Roles(Explorer):
 
     def every_case(self) -> Iterator[Fault]:
         """Replays all sizes and CTAs; raises Fault, Undecided or Exhausted."""
-        for case in self.cases():
+        for case in self.cases.combinations():
             self.run(case)
         yield from ()
 
@@ -350,7 +351,8 @@ class Roles(Explorer):
         plain = isinstance(term, Mod) and all(isinstance(inner, (Atom, Index)) for inner, _ in term.value.terms)
         if plain or isinstance(term, (Atom, Extreme)):
             return
-        moving: dict[str, tir.For] = {x.loop.index: x.loop for x in actor.levels if x.loop is not None and x.choice is not None}
+        loops = (x.loop for x in actor.levels if x.loop is not None and x.choice is not None)
+        moving: dict[str, tir.For] = {loop.index: loop for loop in loops}
         for inner in atoms(single(term)):
             if isinstance(inner, Index) and inner.name in moving:
                 where = f" (line {moving[inner.name].line})" if moving[inner.name].line else ""

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 from tidegate.check import given
+from tidegate.check.cases import Exhausted
 from tidegate.check.control import Interval, Undecided
-from tidegate.check.explore import Exhausted, Explorer, explorer
+from tidegate.check.explore import Explorer, explorer
 from tidegate.check.knowledge import Spot, Word
 from tidegate.check.linear import Index, Linear, expression
 from tidegate.check.machine import Machine

@@ -1,0 +1,365 @@
+"""Linear forms over *terms*: how expressions of sizes and indices are read.
+
+A term is a loop or grid index, or an *atom*: a size, or a function of sizes alone such as cdiv(K, 64). Expressions that
+name the same number should read as the same form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+from math import gcd, inf
+from typing import TypeVar
+
+from tidegate.ir import expr as ex
+
+T = TypeVar("T")
+
+
+def hashed_once(cls: type[T]) -> type[T]:
+    """A frozen dataclass that works out its hash once: terms and forms are deep, and are looked up all the time."""
+    deep: Callable[[T], int] = cls.__hash__
+
+    def __hash__(self: T) -> int:
+        found: int | None = self.__dict__.get("_hash")
+        if found is None:
+            found = self.__dict__["_hash"] = deep(self)
+        return found
+
+    cls.__hash__ = __hash__  # type: ignore[method-assign,assignment]
+    return cls
+
+
+@dataclass(frozen=True)
+class Index:
+    """A loop or grid index."""
+
+    name: str
+
+
+@hashed_once
+@dataclass(frozen=True)
+class Atom:
+    """An expression over sizes alone that is not linear, or a size."""
+
+    value: ex.Expr
+
+
+@hashed_once
+@dataclass(frozen=True)
+class Extreme:
+    """min or max of two linear forms."""
+
+    op: str
+    a: Linear
+    b: Linear
+
+
+@hashed_once
+@dataclass(frozen=True)
+class Mod:
+    value: Linear
+    modulus: int
+
+
+@hashed_once
+@dataclass(frozen=True)
+class Quotient:
+    """``floor(value / divisor)`` of a form that is not a sum of sizes."""
+
+    value: Linear
+    divisor: int
+
+
+@hashed_once
+@dataclass(frozen=True)
+class Opaque:
+    """Something that no rule here covers; its value is known only when the forms ``inner`` that it combines have exact
+    values."""
+
+    value: ex.Bin
+    inner: tuple[Linear, Linear] = field(compare=False, repr=False)
+
+
+Term = Index | Atom | Extreme | Mod | Quotient | Opaque
+
+
+@hashed_once
+@dataclass(frozen=True)
+class Linear:
+    """``const + sum(coefficient * term)``; terms are distinct, coefficients not 0."""
+
+    const: int
+    terms: tuple[tuple[Term, int], ...] = ()
+
+    def plus(self, other: Linear, factor: int = 1) -> Linear:
+        total = dict(self.terms)
+        for term, c in other.terms:
+            total[term] = total.get(term, 0) + factor * c
+        return Linear(self.const + factor * other.const, tuple((t, c) for t, c in total.items() if c))
+
+    def times(self, factor: int) -> Linear:
+        return Linear(0).plus(self, factor)
+
+    def coefficient(self, term: Term) -> int:
+        return next((c for t, c in self.terms if t == term), 0)
+
+    def __str__(self) -> str:
+        parts = [f"{c}*{_name(t)}" if c != 1 else _name(t) for t, c in self.terms]
+        return " + ".join([*parts, *([str(self.const)] if self.const or not parts else [])])
+
+
+def _name(term: Term) -> str:
+    match term:
+        case Index(name):
+            return name
+        case Atom(value):
+            return str(value)
+        case Extreme(op, a, b):
+            return f"{op}({a}, {b})"
+        case Mod(value, modulus):
+            return f"({value}) % {modulus}"
+        case Quotient(value, divisor):
+            return f"({value}) / {divisor}"
+        case Opaque(value):
+            return str(value)
+
+
+@dataclass(frozen=True)
+class Test:
+    """``value >= 0``, or ``== 0``, or ``!= 0``."""
+
+    op: str
+    value: Linear
+
+
+@dataclass(frozen=True)
+class Combined:
+    """All of the parts (``&&``), or one of them at least (``||``)."""
+
+    op: str
+    parts: tuple[Formula, ...]
+
+
+Formula = Test | Combined
+
+
+def tests_of(formula: Formula) -> Iterator[Test]:
+    """All tests in a condition."""
+    if isinstance(formula, Test):
+        yield formula
+    else:
+        for part in formula.parts:
+            yield from tests_of(part)
+
+
+def single(term: Term) -> Linear:
+    return Linear(0, ((term, 1),))
+
+
+class Reader:
+    """Turns expressions into linear forms and tests. ``sizes``: the known dims; ``multiples``: of the unknown ones;
+    every other name is an index."""
+
+    def __init__(self, sizes: Mapping[str, int], multiples: Mapping[str, int]) -> None:
+        self.sizes = sizes
+        self.multiples = multiples
+
+    def linear(self, e: ex.Expr) -> Linear:
+        if isinstance(e, ex.Int):
+            return Linear(e.value)
+        if isinstance(e, ex.Sym):
+            if e.name in self.sizes:
+                return Linear(self.sizes[e.name])
+            return single(Atom(e) if e.name in self.multiples else Index(e.name))
+        a, b = self.linear(e.a), self.linear(e.b)
+        if not a.terms and not b.terms and not (e.op in ("/", "%", "cdiv") and b.const == 0):
+            return Linear(ex.EVALUATE[e.op](a.const, b.const))
+        rules: dict[str, Callable[[Linear, Linear], Linear | None]] = {
+            "+": lambda a, b: a.plus(b),
+            "-": lambda a, b: a.plus(b, -1),
+            "*": self._product,
+            "/": lambda a, b: self._quotient(a, b, "/"),
+            "cdiv": lambda a, b: self._quotient(a, b, "cdiv"),
+            "%": self._remainder,
+            "min": lambda a, b: single(Extreme("min", a, b)),
+            "max": lambda a, b: single(Extreme("max", a, b)),
+        }
+        found = rules[e.op](a, b) if e.op in rules else None
+        if found is not None:
+            return found
+        e = ex.substitute(e, {n: ex.Int(v) for n, v in self.sizes.items()})
+        if not isinstance(e, ex.Bin):
+            return self.linear(e)
+        return single(Atom(e) if self._is_size(e) else Opaque(e, (a, b)))
+
+    def step(self, atom: Atom) -> int:
+        """What divides all values of an atom: the known factor of a size, and what it makes of tiles."""
+        e = atom.value
+        if isinstance(e, ex.Bin) and e.op == "cdiv" and isinstance(e.a, ex.Sym) and isinstance(e.b, ex.Int):
+            factor = self.multiples.get(e.a.name, 1)
+            return factor // e.b.value if factor % e.b.value == 0 else 1
+        return self.multiples.get(e.name, 1) if isinstance(e, ex.Sym) else 1
+
+    def _is_size(self, e: ex.Expr) -> bool:
+        """Whether e is a function of sizes alone and, as sizes are, never negative."""
+        if isinstance(e, ex.Int):
+            return e.value >= 0
+        if isinstance(e, ex.Sym):
+            return e.name in self.multiples
+        return e.op != "-" and self._is_size(e.a) and self._is_size(e.b)
+
+    def _product(self, a: Linear, b: Linear) -> Linear | None:
+        if not a.terms:
+            return b.times(a.const)
+        return a.times(b.const) if not b.terms else None
+
+    def _quotient(self, a: Linear, b: Linear, op: str) -> Linear | None:
+        """Splits off what the divisor divides, so that cdiv(K + 64, 64) is cdiv(K, 64) + 1."""
+        t = b.const
+        if b.terms or t <= 0:
+            return None
+        whole = Linear(a.const // t, tuple((term, c // t) for term, c in a.terms if c % t == 0))
+        rest = Linear(a.const % t, tuple((term, c) for term, c in a.terms if c % t))
+        if not rest.terms:
+            return whole.plus(Linear(int(op == "cdiv" and rest.const > 0)))
+        if not all(isinstance(term, Atom) and c > 0 for term, c in rest.terms):
+            value = rest.plus(Linear(t - 1)) if op == "cdiv" else rest
+            return whole.plus(Linear(value.const // t)).plus(single(Quotient(Linear(value.const % t, value.terms), t)))
+        if self._divides(t, rest):
+            op = "cdiv"  # both are exact: one name for them
+        return whole.plus(single(Atom(ex.Bin(op, _expression(rest), ex.Int(t)))))
+
+    def _divides(self, t: int, form: Linear) -> bool:
+        def known(term: Term) -> int:
+            return self.multiples[term.value.name] if isinstance(term, Atom) and isinstance(term.value, ex.Sym) else 1
+
+        return form.const % t == 0 and all(c * known(term) % t == 0 for term, c in form.terms)
+
+    def _remainder(self, a: Linear, b: Linear) -> Linear | None:
+        if b.terms or b.const <= 0:
+            return None
+        rest = Linear(a.const % b.const, tuple((term, c) for term, c in a.terms if c % b.const))
+        if self._divides(b.const, rest):
+            return Linear(0)
+        return single(Mod(rest, b.const))
+
+    def tests(self, e: ex.Expr) -> list[Test]:
+        """Tests that surely hold where a condition does."""
+        if isinstance(e, ex.Bin) and e.op == "&&":
+            return [*self.tests(e.a), *self.tests(e.b)]
+        formula = self.formula(e)
+        return [formula] if isinstance(formula, Test) else []
+
+    def formula(self, e: ex.Expr) -> Formula:
+        """A condition."""
+        if isinstance(e, ex.Bin) and e.op in ("&&", "||"):
+            return Combined(e.op, (self.formula(e.a), self.formula(e.b)))
+        if isinstance(e, ex.Bin) and e.op in ("<", "<=", "==", "!="):
+            a, b = self.linear(e.a), self.linear(e.b)
+            if e.op in ("==", "!="):
+                return Test(e.op, a.plus(b, -1))
+            return Test(">=", self._tightened(b.plus(a, -1).plus(Linear(-int(e.op == "<")))))
+        return Test("!=", self.linear(e))
+
+    def _tightened(self, d: Linear) -> Linear:
+        """``K - t*x - 1 >= 0`` says ``x < cdiv(K, t)``: the form in which it meets the loop bound."""
+        sizes = [(t, c) for t, c in d.terms if isinstance(t, Atom) and isinstance(t.value, ex.Sym)]
+        others = [c for t, c in d.terms if (t, c) not in sizes]
+        if len(sizes) != 1 or sizes[0][1] != 1 or not others:
+            return d
+        t = reduce(gcd, others, (d.const + 1))
+        if t < 2:
+            return d
+        rest = Linear((d.const + 1) // t, tuple((term, c // t) for term, c in d.terms if (term, c) not in sizes))
+        tiles = self._quotient(single(sizes[0][0]), Linear(t), "cdiv")
+        return d if tiles is None else tiles.plus(rest).plus(Linear(-1))
+
+
+def _expression(form: Linear) -> ex.Expr:
+    total: ex.Expr = ex.Int(form.const)
+    for term, c in sorted(form.terms, key=lambda tc: _name(tc[0])):
+        assert isinstance(term, Atom)
+        total = ex.add(total, ex.mul(term.value, c))
+    return total
+
+
+def expression(form: Linear) -> ex.Expr:
+    """The form as an expression, which reads as the same form."""
+    total: ex.Expr = ex.Int(0)
+    for term, c in form.terms:
+        part = term_expression(term)
+        total = ex.add(total, ex.mul(part, c)) if c > 0 else ex.binary("-", total, ex.mul(part, -c))
+    return ex.add(total, form.const)
+
+
+def term_expression(term: Term) -> ex.Expr:
+    match term:
+        case Index(name):
+            return ex.Sym(name)
+        case Atom(value) | Opaque(value):
+            return value
+        case Extreme(op, a, b):
+            return ex.binary(op, expression(a), expression(b))
+        case Mod(value, modulus):
+            return ex.binary("%", expression(value), modulus)
+        case Quotient(value, divisor):
+            return ex.binary("/", expression(value), divisor)
+
+
+def parts_of(term: Term) -> tuple[Linear, ...]:
+    """The forms of which a term is made."""
+    match term:
+        case Extreme(_, a, b) | Opaque(_, (a, b)):
+            return a, b
+        case Mod(value, _) | Quotient(value, _):
+            return (value,)
+    return ()
+
+
+def atoms(form: Linear) -> Iterator[Atom | Index]:
+    """Atoms and indices of a form, inner ones included."""
+    for term, _ in form.terms:
+        if isinstance(term, (Atom, Index)):
+            yield term
+        else:
+            for inner in parts_of(term):
+                yield from atoms(inner)
+
+
+def reach(form: Linear, distance: int) -> Iterator[tuple[Atom | Index, int]]:
+    """Per atom and index of a form how far it has to be told apart, so that the form is up to ``distance``. An index in
+    a quotient is told apart where it turns out to matter."""
+    for term, c in form.terms:
+        if isinstance(term, Index):
+            yield term, -(-distance // abs(c))
+        elif isinstance(term, Quotient):
+            yield from ((inner, 0 if isinstance(inner, Index) else distance) for inner in atoms(term.value))
+        elif isinstance(term, Opaque):
+            yield from ((inner, 0) for inner in atoms(single(term)))
+        elif isinstance(term, Extreme):
+            yield from reach(term.a, distance)
+            yield from reach(term.b, distance)
+        else:
+            yield from ((inner, distance) for inner in atoms(single(term)))
+
+
+def constants(form: Linear, most: float = inf) -> Iterator[int]:
+    """The constants that a form adds and compares with; none of a minimum or maximum with one above ``most``, which
+    then is a number like any other where its sides are not far apart."""
+    yield abs(form.const)
+    for term, _ in form.terms:
+        if isinstance(term, Extreme):
+            found = [c for side in (term.a, term.b, term.a.plus(term.b, -1)) for c in constants(side, most)]
+            yield from found if max(found) <= most else ()
+
+
+def moduli(form: Linear) -> Iterator[int]:
+    for term, _ in form.terms:
+        if isinstance(term, Mod):
+            yield term.modulus
+            yield from moduli(term.value)
+        elif isinstance(term, Extreme):
+            yield from moduli(term.a)
+            yield from moduli(term.b)
