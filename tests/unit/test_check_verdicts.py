@@ -232,9 +232,11 @@ def test_what_cannot_be_decided_is_not_proved() -> None:
     verdict = check(kernel(f"for r = 0 .. R {{\n{even}}}"))
     assert verdict.status == "not proved"
     assert "incomplete copy in an abstract run" in verdict.reason
+    assert "try: sizes (--set R=...), or for the condition (r * r + r) % 2 == 0 a scalar argument" in verdict.reason
     verdict = check(kernel(f"for r = 0 .. R {{\nif r < 1000 {{\n{copy}}}\n}}"))
     assert verdict.status == "not proved"
     assert "999" in verdict.reason
+    assert verdict.reason.endswith("try: sizes (--set R=...), or a simpler form of the condition r < 1000")
 
 
 def test_nothing_to_do_is_safe() -> None:

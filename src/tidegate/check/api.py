@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import islice, product
 
 from tidegate.check import given, windows
+from tidegate.check.advice import advice, of_windows
 from tidegate.check.cases import Exhausted
 from tidegate.check.control import Undecided
 from tidegate.check.explore import Explorer, explorer
@@ -94,7 +95,9 @@ def _scope(kernel: tir.Kernel, sizes: Mapping[str, int]) -> str:
 def _unsupported(kernel: tir.Kernel) -> str:
     for stmt in tir.walk(kernel.body):
         if not isinstance(stmt, MODELLED):
-            return f"the instruction {type(stmt).__name__} is not modelled yet: {print_stmt(stmt)}"
+            return (
+                f"the instruction {type(stmt).__name__} is not modelled yet: {print_stmt(stmt)}; try: a plan without it"
+            )
     return ""
 
 
@@ -126,8 +129,9 @@ def _ordered(machine: Machine, sizes: Mapping[str, int], scope: str) -> Verdict 
         if (found := near(machine, sizes, explored, fault)) is not None:
             return found
         reason = f"{fault.kind} in an abstract run, which no concrete run with small sizes confirmed"
+        reason += advice(machine.kernel, sizes, fault)
     except (Undecided, Exhausted) as stop:
-        reason = str(stop)
+        reason = f"{stop}{advice(machine.kernel, sizes, stop)}"
     if not reason:
         return None
     found = None if faults else search(machine, sizes, explored, MAX_RUNS)
@@ -176,4 +180,8 @@ def _global(machine: Machine, sizes: Mapping[str, int], scope: str) -> Verdict |
             continue
         if finding is not None:
             return Verdict(kernel.name, "unsafe", shown_by(kernel, values, {}, told), (finding,))
-    return None if complete else Verdict(kernel.name, "not proved", scope, reason="; ".join(reasons))
+    return (
+        None
+        if complete
+        else Verdict(kernel.name, "not proved", scope, reason="; ".join(reasons) + of_windows(kernel, sizes))
+    )

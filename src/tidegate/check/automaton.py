@@ -112,7 +112,8 @@ class Automaton:
                 observe(state, stmt)
             if not machine.step(state, stmt, at):
                 if isinstance(stmt, tir.BarSync) and len(stmt.warps) < machine.kernel.warps:
-                    raise Undecided(f"{print_stmt(stmt)} holds up some warps only; all are replayed together")
+                    why = "holds up some warps only, but all are replayed together; try: a barrier of all, or roles"
+                    raise Undecided(f"{print_stmt(stmt)} {why}")
                 raise Fault("deadlock", stmt, at, state=state, group=machine.everyone)
         behind = self.kind(state, shared)
         if shared:

@@ -1,4 +1,4 @@
-"""Sizes and CTAs in cases: what is known of them when a run begins, and how cases are split where that is too little."""
+"""Sizes and CTAs in cases: what is known of them when a run begins, and how a case is split that is too coarse."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ class Roles(Explorer):
 
     def run(self, case: Case) -> int:
         if self.kernel.scalars:
-            raise Undecided("scalars in a kernel with roles are not replayed")
+            raise Undecided("scalars in a kernel with roles are not replayed; try: a size or a constant instead")
         env = Env(case.atoms, case.grid, self.period)
         for name, value in self.indices.items():
             if name not in env.places:
@@ -145,7 +145,7 @@ class Roles(Explorer):
                 states = self._segment(segment, states, env)
             except Fault as fault:
                 if fault.kind == "deadlock" and any(isinstance(s, ARRIVALS) for s in later):
-                    why = "some warps wait for arrivals that may come from statements after the roles"
+                    why = "some warps wait for what statements after the roles may bring; try: to arrive in a role"
                     raise Undecided(why) from fault
                 raise
         for state in states:
@@ -241,7 +241,8 @@ class Roles(Explorer):
             joint.blocked = frozenset()
             return
         if isinstance(stmt, tir.BarSync) and len(stmt.warps) < actor.group.count:
-            raise Undecided(f"{print_stmt(stmt)} holds up some warps of {actor.group} only; they are replayed together")
+            why = f"holds up some warps of {actor.group} only, and they are replayed together"
+            raise Undecided(f"{print_stmt(stmt)} {why}; try: a barrier of all its warps")
         joint.blocked |= {number}
         joint.pick()
 
