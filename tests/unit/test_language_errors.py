@@ -108,6 +108,11 @@ def numbers(statement: str, used: str = "") -> str:
     )
 
 
+def narrow(value: str) -> str:
+    """A kernel that stores f32 as bf16."""
+    return inside("", f"    b[m, n] = {value}\n").replace('b: tg.Out["M", "K", "f32"]', 'b: tg.Out["M", "K", "bf16"]')
+
+
 SOURCES: dict[str, list[str]] = {
     "TG101": [
         inside("if t > 8:\n    t = t * 2"),
@@ -250,6 +255,9 @@ SOURCES: dict[str, list[str]] = {
         inside('x = tg.full((16,), 2, "bool")'),
         numbers("x = tg.positions(m) * alpha"),
         numbers("x = (t > 0.0) & size"),
+        inside("i = tg.arange(16)\nx = (i + 1) * t"),
+        inside('x = t.astype("f16") @ t'),
+        *(narrow(value) for value in ("t * 2", "-t", "tg.exp(t)", "t.T if B else t")),
     ],
     "TG203": [
         inside("x = tg.load(a[n, m])"),
@@ -320,6 +328,13 @@ def test_source_is_refused_with_a_located_report(code: str, tmp_path: Path, gold
         assert error.span is not None or code == "TG103"
         texts.append(shown(error, tmp_path))
     golden(f"errors/{code}.txt", "\n\n".join(texts))
+
+
+@pytest.mark.parametrize("value", ["t * 2", "t - t", "-t", "t.T", "t[:, :] + 1"])
+def test_the_cast_that_is_advised_is_accepted(value: str, tmp_path: Path) -> None:
+    error = report(tmp_path, lambda: load(narrow(value), tmp_path).k.compile(target="h200"))
+    advised = error.next_step.removeprefix("write ")
+    load(narrow(advised), tmp_path, "again").k.compile(target="h200")
 
 
 def _requests() -> Iterator[tuple[str, Callable[[Any, Path], object]]]:

@@ -93,6 +93,12 @@ ELSEWHERE = {
 """Functions that authors know from Python, NumPy, torch or other kernel languages, and what stands for them here."""
 
 
+def operand(node: ast.expr) -> str:
+    """The text of an expression, so that .astype(..) or .T may follow it."""
+    text = ast.unparse(node)
+    return text if isinstance(node, (ast.Name, ast.Call, ast.Subscript, ast.Attribute)) else f"({text})"
+
+
 def instead_of(function: str, known: Iterable[str]) -> str:
     """What to write instead of a function that is no operation on tiles. ``known``: the operations' names."""
     names, name = tuple(known), function.rpartition(".")[2]

@@ -56,7 +56,12 @@ class Expressions(Axes, Derived):
 
     def parse(self, node: ast.expr, name: str = "") -> Any:
         """A tile (hir.Value) or a compile-time value; ``name`` is the variable it will be bound to."""
-        node = self.folded(node)
+        value = self.form(self.folded(node), name)
+        if isinstance(value, hir.Value):
+            self.scope.nodes[value.id] = node
+        return value
+
+    def form(self, node: ast.expr, name: str) -> Any:
         if self.static(node):
             return self.known(node)
         if not isinstance(node, ast.Name) and self.is_integer(node) and not self.is_load(node):
@@ -312,7 +317,7 @@ class Expressions(Axes, Derived):
             raise DtypeMismatch(
                 span,
                 what=f"tg.dot of {a.name} {a.dtype} and {b.name} {b.dtype}, and only 8-bit floats mix",
-                advice=f'cast one: {b.name}.astype("{a.dtype}")',
+                advice=f"cast one: {self.casted(b, a.dtype)}",
             )
         shape, sums = (a.shape[0], b.shape[1]), accumulator_of(a.dtype)
         if c is None:

@@ -25,7 +25,7 @@ from tidegate.ir.dtypes import DTYPES, F32, I32, dtype_advice
 from tidegate.ir.expr import Expr, Int, Sym, binary, factor, least, symbols
 from tidegate.ir.layout import Coord
 from tidegate.lang import surface
-from tidegate.lang.advice import EXPRESSIONS, GENERAL_ADVICE, STATEMENTS, on_condition
+from tidegate.lang.advice import EXPRESSIONS, GENERAL_ADVICE, STATEMENTS, on_condition, operand
 from tidegate.lang.dead import without_dead_ops
 from tidegate.lang.elementwise import OPERATORS, describe
 from tidegate.lang.expressions import Expressions
@@ -138,10 +138,11 @@ def _tensors(
 MADE_INSIDE = Gone("it is made inside a loop, which may run zero times")
 
 
-def advice_on_shape(wanted: Coord, tile: hir.Value, text: str) -> str:
+def advice_on_shape(wanted: Coord, tile: hir.Value, value: ast.expr) -> str:
     """What to do about a tile that a window of another shape is to take."""
+    text = ast.unparse(value)
     if tile.shape == wanted[::-1]:
-        return f"write {text.removesuffix('.T')}" if text.endswith(".T") else f"transpose it: ({text}).T"
+        return f"write {text.removesuffix('.T')}" if text.endswith(".T") else f"transpose it: {operand(value)}.T"
     rank = len(wanted) - len(tile.shape)
     if rank >= 0 and all(n in (1, w) for n, w in zip(tile.shape, wanted[rank:], strict=True)):
         return f"a store does not repeat elements: add the tile to tg.zeros({wanted})"
@@ -320,13 +321,13 @@ class _Parser:
             raise ShapeMismatch(
                 span,
                 what=f"the window of {tensor.name} has shape {window.shape}, the tile {tile.name} {tile.shape}",
-                advice=advice_on_shape(window.shape, tile, ast.unparse(value)),
+                advice=advice_on_shape(window.shape, tile, value),
             )
         if tile.dtype != tensor.dtype:
             raise DtypeMismatch(
                 span,
                 what=f"{tensor.name} holds {tensor.dtype}, the tile {tile.name} {tile.dtype}",
-                advice=f'write {ast.unparse(value)}.astype("{tensor.dtype}")',
+                advice=f'write {operand(value)}.astype("{tensor.dtype}")',
             )
 
     def atomic_add(self, call: ast.Call) -> None:

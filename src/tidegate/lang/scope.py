@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -60,7 +61,7 @@ WEAK = (Integer, Number, hir.Scalar)
 class Scope:
     """The mutable state of one parse: bindings, the sizes of dimensions, the op list of the open block, the names bound
     before the innermost open block (a loop, a branch, the grid) and what that is, counters for unique ids, names that
-    integers must not take, and names of integers that may be negative."""
+    integers must not take, names of integers that may be negative, and by a tile's id what the author wrote for it."""
 
     bindings: dict[str, Binding]
     dims: Mapping[str, Expr]
@@ -73,6 +74,7 @@ class Scope:
     branches: int = 0
     taken: set[str] = field(default_factory=set)
     signed: set[str] = field(default_factory=set)
+    nodes: dict[int, ast.expr] = field(default_factory=dict)
 
     def value(self, name: str, dtype: DType, shape: Coord) -> hir.Value:
         """A new SSA value."""
