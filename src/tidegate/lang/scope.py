@@ -18,7 +18,7 @@ from tidegate.ir.layout import Coord
 class TileIndex:
     """A loop or grid index: element range ``index * size`` .. of an axis of ``extent``; or, ``integer``, one position,
     which takes the axis away as an integer index does in NumPy. ``limit``: the most tiles that a loop visits;
-    ``counted``: the extent is no size of a tensor but a number that is known at run time only."""
+    ``counted``: the extent is no named dimension but an integer, so that the index may stand on any axis."""
 
     name: str
     extent: Expr

@@ -109,10 +109,11 @@ class Windows(Elementwise):
             what = f"axis {number} of {tensor.name} is indexed by {ast.unparse(item)!r}, no tile index"
             self.bad_axis(item, what, self.advice_on(item))
         if index.extent != extent and not index.counted:
-            self.bad_axis(
-                item,
-                f"axis {number} of {tensor.name} has size {extent}, the index {index.name} runs over {index.extent}",
-            )
+            what = f"axis {number} of {tensor.name} has size {extent}, the index {index.name} runs over {index.extent}"
+            advice = SAME_DIMENSION
+            if isinstance(index.extent, Sym) and index.limit is None:
+                advice += f'; a loop over the integer tg.size("{index.extent}") may index any axis'
+            self.bad_axis(item, what, advice)
         return hir.Axis(index.name, index.size, extent)
 
     # -------------------------------------------------------------------------------------- gathered rows
