@@ -144,6 +144,11 @@ def advice_on_shape(wanted: Coord, tile: hir.Value, value: ast.expr) -> str:
     if tile.shape == wanted[::-1]:
         return f"write {text.removesuffix('.T')}" if text.endswith(".T") else f"transpose it: {operand(value)}.T"
     rank = len(wanted) - len(tile.shape)
+    single = [axis for axis, n in enumerate(tile.shape) if n == 1]
+    if rank == -1 and single and tile.shape[: single[-1]] + tile.shape[single[-1] + 1 :] == wanted:
+        if isinstance(value, ast.Call) and any(k.arg == "keepdims" for k in value.keywords):
+            return "drop keepdims=True"
+        return f"drop keepdims=True where it was folded, or take the axis away: {operand(value)}.max(axis={single[-1]})"
     if rank >= 0 and all(n in (1, w) for n, w in zip(tile.shape, wanted[rank:], strict=True)):
         return f"a store does not repeat elements: add the tile to tg.zeros({wanted})"
     return "use tile sizes that agree"
@@ -387,8 +392,10 @@ class _Parser:
             self.tile_loop(node, self.expressions.axis_of(node.iter, node.target.id))
         else:
             advice = "loop over tg.grid(tg.tiles(...), ...), tg.tiles(extent, size) or tg.range(extent)"
-            if isinstance(node.iter, ast.Call) and ast.unparse(node.iter.func) == "range":
-                advice = f"write tg.{ast.unparse(node.iter)}, whose index is an integer of the kernel"
+            called = ast.unparse(node.iter.func) if isinstance(node.iter, ast.Call) else ""
+            if isinstance(node.iter, ast.Call) and called.rpartition(".")[2] in ("range", "static_range"):
+                inner = ", ".join(map(ast.unparse, node.iter.args))
+                advice = f"write tg.range({inner}), whose index is an integer of the kernel: no loop is unrolled"
             what = f"a loop over {ast.unparse(node.iter)!r}, which is no tg.grid, tg.tiles or tg.range"
             hidden = [n.id for n in ast.walk(node.iter) if isinstance(n, ast.Name) and self.scope.dynamic(n.id)]
             if hidden and isinstance(node.iter, ast.Call):
@@ -495,9 +502,15 @@ class _Parser:
                 [(self.source.span(node), "the loop")],
                 name=name,
                 what=f"enters the loop as {initial.dtype} {initial.shape} and leaves a trip as {now}",
-                advice="keep the dtype and the shape, or use another name inside the loop",
+                advice=f"{self.kept(initial, yielded)}; or use another name inside the loop",
             )
         return hir.Carried(initial, inside, yielded, self.scope.value(name, initial.dtype, initial.shape))
+
+    def kept(self, wanted: hir.Value, found: Any) -> str:
+        """How a tile keeps the dtype and the shape of another one."""
+        if isinstance(found, hir.Value) and found.shape == wanted.shape:
+            return f"keep the dtype: {self.expressions.casted(found, wanted.dtype)}"
+        return "keep the dtype and the shape"
 
     # -------------------------------------------------------------------------------------- branches
 
@@ -533,6 +546,8 @@ class _Parser:
                 scope.bindings[name] = merged[-1].after
             else:
                 kinds = f"{a.dtype} {a.shape} in one and {b.dtype} {b.shape} in the other"
-                scope.bindings[name] = Gone(f"the branches of a condition leave it as {kinds}")
+                narrow, wide = (a, b) if b is before.get(name) or a.dtype.size < b.dtype.size else (b, a)
+                advice = f"{self.kept(wide, narrow)}; or use two names"
+                scope.bindings[name] = Gone(f"the branches of a condition leave it as {kinds}", advice)
         span = self.source.span(node.test)
         scope.ops.append(hir.Branch(branch_id, condition, then, otherwise, tuple(merged), span))

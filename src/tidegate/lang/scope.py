@@ -45,9 +45,10 @@ class Number:
 
 @dataclass(frozen=True)
 class Gone:
-    """A name that exists no more, with the reason."""
+    """A name that exists no more, with the reason and what to do about it."""
 
     why: str
+    advice: str = "give it a value before"
 
 
 Binding = hir.Value | TileIndex | Integer | Number | hir.Tensor | hir.Scalar | Gone | object
