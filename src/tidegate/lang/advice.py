@@ -101,7 +101,7 @@ ELSEWHERE = {
 
 SCAN = (
     "scans are not supported: multiply by a triangular mask, "
-    'tg.dot((i[:, None] >= i[None, :]).astype("f16"), t) with i = tg.arange(n), or carry the sum through a loop'
+    "tg.dot((i[:, None] >= i[None, :]).astype(t.dtype), t) with i = tg.arange(n), or carry the sum through a loop"
 )
 JOIN = "nothing joins tiles: write each to a window of its own, y[m, 0:32] = a and y[m, 32:64] = b"
 ATOMIC = (

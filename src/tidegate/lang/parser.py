@@ -395,7 +395,7 @@ class _Parser:
             called = ast.unparse(node.iter.func) if isinstance(node.iter, ast.Call) else ""
             if isinstance(node.iter, ast.Call) and called.rpartition(".")[2] in ("range", "static_range"):
                 inner = ", ".join(map(ast.unparse, node.iter.args))
-                advice = f"write tg.range({inner}), whose index is an integer of the kernel: no loop is unrolled"
+                advice = f"write tg.range({inner}), whose index is an integer of the kernel, no number of Python"
             what = f"a loop over {ast.unparse(node.iter)!r}, which is no tg.grid, tg.tiles or tg.range"
             hidden = [n.id for n in ast.walk(node.iter) if isinstance(n, ast.Name) and self.scope.dynamic(n.id)]
             if hidden and isinstance(node.iter, ast.Call):
