@@ -128,14 +128,12 @@ def _legal(compiled: Compiled, outcome: Outcome) -> list[tuple[str, str]]:
     verdict = check(compiled.kernel)
     outcome.time("check", start)
     outcome.proved += verdict.status == "safe"
-    allowed = ("safe", "not proved") if open_ended(compiled) else ("safe",)
-    return [] if verdict.status in allowed else [(verdict.status, verdict.text())]
+    return [] if verdict.safe else [(verdict.status, verdict.text())]
 
 
 def open_ended(compiled: Compiled) -> bool:
-    """Whether conditions or numbers exist only when the kernel runs. Of such a kernel not every proof is found, and the
-    checker may know better than the planner, which takes every outcome for possible whatever the others are: a sync
-    may be needless."""
+    """Whether conditions or numbers exist only when the kernel runs. There the checker may know better than the planner
+    which outcomes exclude one another: a sync may be needless."""
     return bool(compiled.legal.scalars) or any(isinstance(n, legal.If) for n in legal.walk(compiled.legal.body))
 
 

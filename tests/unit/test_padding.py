@@ -76,3 +76,28 @@ def program(x: tg.Tensor["R", 300, "f32"], y: tg.Out["R", 100, "f32"]):
 """
     k = kernel_of(text).compile(target="sm_80")
     assert {layout.shape for _, layout in k.kernel.layouts} <= {(1, 300), (1, 100)}
+
+
+@pytest.mark.parametrize("shape", [(10, 256), (6, 512), (12, 192), (3, 1024), (96, 80)])
+def test_all_threads_share_tiles_with_an_odd_part(shape: tuple[int, int]) -> None:
+    text = f"""import tidegate as tg
+@tg.kernel(warps=8)
+def program(x: tg.Tensor["M", "N", "bf16"], y: tg.Out["M", "N", "bf16"]):
+    for m, n in tg.grid(tg.tiles("M", {shape[0]}), tg.tiles("N", {shape[1]})):
+        y[m, n] = tg.load(x[m, n]) * 2
+"""
+    k = kernel_of(text).compile(target="sm_80")
+    assert largest(k.kernel) == shape[0] * shape[1] // 256
+
+
+def test_slices_at_a_fixed_place_are_padded() -> None:
+    text = """import tidegate as tg
+@tg.kernel(warps=8)
+def program(x: tg.Tensor["T", 2816, "bf16"], y: tg.Out["T", 1408, "bf16"]):
+    for t in tg.grid(tg.range("T")):
+        y[t, :] = tg.load(x[t, 0:1408]) * tg.load(x[t, 1408:2816]) + 1
+"""
+    k = kernel_of(text).compile(target="sm_80")
+    loads = [s for s in tir.walk(k.kernel.body) if isinstance(s, tir.LdGlobal)]
+    assert [s.bytes for s in loads] == [16, 16]
+    assert [str(s.src.bounds[-1]) for s in loads] == ["1408", "2816"]

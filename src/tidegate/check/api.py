@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice, product
 
@@ -12,28 +12,21 @@ from tidegate.check.explore import Exhausted, Explorer, explorer
 from tidegate.check.machine import MODELLED, Machine
 from tidegate.check.participants import misplaced
 from tidegate.check.replay import TooMany, replay, small_sizes
+from tidegate.check.search import MAX_RUNS, near, retold, search, shown_by, unsafe
 from tidegate.check.sites import Statements
 from tidegate.check.state import Fault
-from tidegate.check.stuck import deadlock
 from tidegate.check.verdict import Finding, Step, Verdict
-from tidegate.check.witness import describe
-from tidegate.ir import expr as ex
 from tidegate.ir import spec, tir
-from tidegate.ir.dtypes import I32
 from tidegate.ir.text import print_stmt
-
-MAX_RUNS = 300
-"""Concrete runs in the search for a witness."""
 
 FIRST_RUNS = 6
 """Concrete runs before the proof is tried."""
 
-MORE_WITH_NUMBERS = 2
-"""So many times more of both, where numbers vary too."""
+SMALL_RUNS = 40
+"""Concrete runs, the smallest ones, before those near a fault."""
 
-MAX_TILES = 24
-"""Largest trip count in the search for a witness, with one unknown size."""
-
+FIRST_FAULTS = 4
+"""Faults of abstract runs near which a concrete one is looked for at once."""
 
 TRUST = ("war release", "cp.async operand")
 """Rules about proxy fences that a caller may switch off (docs/checking.md, "Disputed fences")."""
@@ -112,127 +105,32 @@ def _ordered(machine: Machine, sizes: Mapping[str, int], scope: str) -> Verdict 
     explored = explorer(machine, sizes)
     if machine.kernel.scalars or any(d.value is None and d.name not in sizes for d in machine.kernel.dims):
         # Most faults show with a handful of trips, where the abstract run may take long to give up.
-        early = _search(machine, sizes, explored, FIRST_RUNS)
+        early = search(machine, sizes, explored, FIRST_RUNS)
         if early is not None:
             return early
-    reason, searched = "", False
+    reason, faults = "", 0
     try:
-        for _ in explored.every_case():
+        for fault in explored.every_case():
             if explored.concrete:
                 continue
-            if not searched and (found := _search(machine, sizes, explored, MAX_RUNS)) is not None:
+            faults += 1
+            found = search(machine, sizes, explored, SMALL_RUNS) if faults == 1 else None
+            found = found or (near(machine, sizes, explored, fault) if faults <= FIRST_FAULTS else None)
+            found = found or (search(machine, sizes, explored, MAX_RUNS) if faults == 1 else None)
+            if found is not None:
                 return found
-            searched = True
     except Fault as fault:
         if explored.concrete:
-            return _unsafe(machine, _retold(fault, machine, sizes), scope)
+            return unsafe(machine, retold(fault, machine, sizes), scope)
+        if (found := near(machine, sizes, explored, fault)) is not None:
+            return found
         reason = f"{fault.kind} in an abstract run, which no concrete run with small sizes confirmed"
     except (Undecided, Exhausted) as stop:
         reason = str(stop)
     if not reason:
         return None
-    found = None if searched else _search(machine, sizes, explored, MAX_RUNS)
+    found = None if faults else search(machine, sizes, explored, MAX_RUNS)
     return found or Verdict(machine.kernel.name, "not proved", scope, reason=reason)
-
-
-def _retold(
-    fault: Fault,
-    machine: Machine,
-    sizes: Mapping[str, int],
-    where: Mapping[str, int] | None = None,
-    exact: bool = False,
-    numbers: given.Numbers | None = None,
-) -> Fault:
-    """The fault of a concrete run, with the steps of this run and no other."""
-    try:
-        for _ in explorer(machine, sizes, where, exact=exact, shared=False, given=numbers).every_case():
-            pass
-    except Fault as again:
-        return again
-    return fault
-
-
-def _unsafe(machine: Machine, fault: Fault, scope: str) -> Verdict:
-    finding, timeline = (deadlock if fault.kind == "deadlock" else describe)(machine, fault)
-    return Verdict(machine.kernel.name, "unsafe", scope, (finding,), timeline)
-
-
-def _search(machine: Machine, sizes: Mapping[str, int], abstract: Explorer, runs: int) -> Verdict | None:
-    """The smallest concrete run that breaks a rule, None when none of the first ``runs`` does."""
-    choices = list(given.choices(machine.kernel))
-    runs *= 1 if len(choices) == 1 else MORE_WITH_NUMBERS
-    for values, numbers in islice(_tried(machine.kernel, sizes, choices), runs):
-        for where in _corners(machine.kernel, values, abstract):
-            run = explorer(machine, values, where, exact=True, given=numbers)
-            try:
-                for _ in run.every_case():
-                    pass
-            except Fault as fault:
-                fault = _retold(fault, machine, values, where, exact=True, numbers=numbers)
-                return _unsafe(machine, fault, _place(machine.kernel, values, where, _told(run)))
-            except (Undecided, Exhausted, ZeroDivisionError, ValueError):
-                continue
-    return None
-
-
-def _tried(
-    kernel: tir.Kernel, sizes: Mapping[str, int], choices: Sequence[given.Numbers]
-) -> Iterator[tuple[dict[str, int], given.Numbers]]:
-    """Sizes and numbers, simple ones of both first."""
-    runs = list(islice(_runs(kernel, sizes), MAX_RUNS))
-    pairs = ((a + b, values, numbers) for a, values in enumerate(runs) for b, numbers in enumerate(choices))
-    yield from ((values, numbers) for _, values, numbers in sorted(pairs, key=lambda pair: pair[0]))
-
-
-def _told(run: Explorer) -> Iterator[str]:
-    """The numbers of a concrete run."""
-    for scalar in run.kernel.arguments:
-        if run.given is not None and scalar.dtype == I32:
-            yield f"{scalar.name} = {run.given.argument(scalar.name)}"
-    for (tensor, place), value in run.unknown.read.items():
-        yield f"{tensor}[{', '.join(map(str, place))}] = {value}"
-
-
-def _runs(kernel: tir.Kernel, sizes: Mapping[str, int]) -> Iterator[dict[str, int]]:
-    """Sizes that differ in what control depends on; other sizes are one tile."""
-    used = {n for stmt in tir.walk(kernel.body) for e in _control(stmt) for n in ex.symbols(e)}
-    used |= {n for axis in kernel.grid if axis.name in used for n in ex.symbols(axis.extent)}
-    masks = {n for s in tir.walk(kernel.body) if isinstance(s, tir.LdScalar)
-             for b in s.src.bounds if b is not None for n in ex.symbols(b)}  # fmt: skip
-    fixed: dict[str, int] = {
-        d.name: d.multiple * (MAX_TILES if d.name in masks else 1)
-        for d in kernel.dims
-        if d.value is None and d.name not in {*sizes, *used}
-    }
-    free = sum(d.value is None and d.name in used and d.name not in sizes for d in kernel.dims)
-    tiles = MAX_TILES if free <= 1 else 10 if free == 2 else 4
-    return small_sizes(kernel, {**fixed, **sizes}, tiles, ragged=False)
-
-
-def _control(stmt: tir.Stmt) -> tuple[ex.Expr, ...]:
-    if isinstance(stmt, tir.For):
-        return stmt.start, stmt.stop
-    return (stmt.condition,) if isinstance(stmt, tir.If) else ()
-
-
-def _corners(kernel: tir.Kernel, values: Mapping[str, int], abstract: Explorer) -> Iterator[dict[str, int]]:
-    """First and last CTA along the axes that conditions look at, 0 along the others."""
-    used = {axis.name for axis in abstract.used_grid}
-    extents = [(axis.name, ex.evaluate(axis.extent, values)) for axis in kernel.grid]
-    corners: list[dict[str, int]] = [{}]
-    for name, extent in extents:
-        if extent < 1:
-            return  # no CTA at all
-        options = sorted({0, 1, extent - 1} & set(range(extent))) if name in used else [0]
-        corners = [{**corner, name: value} for corner in corners for value in options]
-    yield from corners
-
-
-def _place(kernel: tir.Kernel, values: Mapping[str, int], where: Mapping[str, int], numbers: Iterable[str] = ()) -> str:
-    free = {d.name for d in kernel.dims if d.value is None}
-    parts = [f"{n} = {v}" for n, v in values.items() if n in free] + [f"CTA {n} = {v}" for n, v in where.items()]
-    parts += numbers
-    return f"shown by a run with {', '.join(parts)}" if parts else "shown by a run"
 
 
 # ---------------------------------------------------------------------------------------------- global memory
@@ -276,5 +174,5 @@ def _global(machine: Machine, sizes: Mapping[str, int], scope: str) -> Verdict |
             complete = False
             continue
         if finding is not None:
-            return Verdict(kernel.name, "unsafe", _place(kernel, values, {}, told), (finding,))
+            return Verdict(kernel.name, "unsafe", shown_by(kernel, values, {}, told), (finding,))
     return None if complete else Verdict(kernel.name, "not proved", scope, reason="; ".join(reasons))

@@ -8,7 +8,7 @@ what a run knows of numbers, on which control depends and no straight statement.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -34,7 +34,6 @@ class Straight:
     effective: tuple[tir.Stmt, ...]
 
 
-Key = tuple[bytes, Knowledge]
 Part = Straight | tir.For | tir.If | tir.LdScalar
 
 
@@ -43,18 +42,25 @@ CONTROL = (tir.For, tir.If, tir.LdScalar)
 
 
 class Kind:
-    """A state that nobody changes any more."""
+    """A state that nobody changes any more. ``shared``: it is the only one with its key."""
 
-    __slots__ = ("__dict__", "after", "machine", "state")
-
-    def __init__(self, machine: Machine, state: State) -> None:
+    def __init__(self, machine: Machine, state: State, shared: bool) -> None:
         self.machine = machine
         self.state = state
+        self.shared = shared
         self.after: dict[Straight, Kind] = {}
+        self._nodes: dict[Knowledge, Node] = {}
 
     @cached_property
     def key(self) -> bytes:
         return self.machine.key(self.state)
+
+    def node(self, known: Knowledge) -> Node:
+        """The run that is here and knows so much: always the same node."""
+        found = self._nodes.get(known)
+        if found is None:
+            found = self._nodes[known] = Node(self, known)
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,12 +75,13 @@ class Node:
         return self.kind.state
 
     @property
-    def key(self) -> Key:
-        return self.kind.key, self.known
+    def key(self) -> Hashable:
+        """Equal for nodes with the same future."""
+        return self if self.kind.shared else (self.kind.key, self.known)
 
     def knowing(self, known: Knowledge) -> Node:
         """The node with other knowledge."""
-        return self if known is self.known else Node(self.kind, known)
+        return self if known is self.known else self.kind.node(known)
 
 
 class Automaton:
@@ -87,7 +94,7 @@ class Automaton:
 
     def kind(self, state: State, shared: bool = True) -> Kind:
         """The kind of a state that the caller gives away; ``shared=False``: one of its own."""
-        kind = Kind(self.machine, state)
+        kind = Kind(self.machine, state, shared)
         return self.kinds.setdefault(kind.key, kind) if shared else kind
 
     def parts(self, body: tuple[tir.Stmt, ...]) -> tuple[Part, ...]:
@@ -98,8 +105,6 @@ class Automaton:
 
     def execute(self, node: Node, part: Straight, at: At, observe: Observer | None, shared: bool) -> tuple[Node, int]:
         """The node behind a straight piece, and how many statements were executed."""
-        if shared and observe is None and part in node.kind.after:
-            return Node(node.kind.after[part], node.known), 1
         machine = self.machine
         state = node.state.copy()
         for stmt in part.effective if observe is None else part.stmts:
@@ -112,7 +117,7 @@ class Automaton:
         behind = self.kind(state, shared)
         if shared:
             node.kind.after[part] = behind
-        return Node(behind, node.known), len(part.effective) + 1
+        return behind.node(node.known), len(part.effective) + 1
 
     def _split(self, body: tuple[tir.Stmt, ...]) -> Iterator[Part]:
         for control, run in groupby(body, lambda stmt: isinstance(stmt, CONTROL)):

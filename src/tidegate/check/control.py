@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from math import gcd, inf
+from typing import TypeVar
 
 from tidegate.ir import expr as ex
 
@@ -48,7 +49,7 @@ class Interval:
     def __str__(self) -> str:
         if self.exact is not None:
             return str(self.exact)
-        return f">= {int(self.low)}" if self.high == inf else f"{self.low}..{self.high}"
+        return f">= {int(self.low)}" if self.high == inf > -self.low else f"{self.low}..{self.high}"
 
 
 ANY = Interval(-inf, inf)
@@ -58,6 +59,23 @@ def exactly(value: int) -> Interval:
     return Interval(value, value)
 
 
+T = TypeVar("T")
+
+
+def hashed_once(cls: type[T]) -> type[T]:
+    """A frozen dataclass that works out its hash once: terms and forms are deep, and are looked up all the time."""
+    deep: Callable[[T], int] = cls.__hash__
+
+    def __hash__(self: T) -> int:
+        found: int | None = self.__dict__.get("_hash")
+        if found is None:
+            found = self.__dict__["_hash"] = deep(self)
+        return found
+
+    cls.__hash__ = __hash__  # type: ignore[method-assign,assignment]
+    return cls
+
+
 @dataclass(frozen=True)
 class Index:
     """A loop or grid index."""
@@ -65,6 +83,7 @@ class Index:
     name: str
 
 
+@hashed_once
 @dataclass(frozen=True)
 class Atom:
     """An expression over sizes alone that is not linear, or a size."""
@@ -72,6 +91,7 @@ class Atom:
     value: ex.Expr
 
 
+@hashed_once
 @dataclass(frozen=True)
 class Extreme:
     """min or max of two linear forms."""
@@ -81,12 +101,14 @@ class Extreme:
     b: Linear
 
 
+@hashed_once
 @dataclass(frozen=True)
 class Mod:
     value: Linear
     modulus: int
 
 
+@hashed_once
 @dataclass(frozen=True)
 class Quotient:
     """``floor(value / divisor)`` of a form that holds indices."""
@@ -95,6 +117,7 @@ class Quotient:
     divisor: int
 
 
+@hashed_once
 @dataclass(frozen=True)
 class Opaque:
     """Something that no rule here covers; its value is known only when all its names have exact values."""
@@ -105,6 +128,7 @@ class Opaque:
 Term = Index | Atom | Extreme | Mod | Quotient | Opaque
 
 
+@hashed_once
 @dataclass(frozen=True)
 class Linear:
     """``const + sum(coefficient * term)``; terms are distinct, coefficients not 0."""
@@ -304,6 +328,29 @@ def _expression(form: Linear) -> ex.Expr:
     return total
 
 
+def expression(form: Linear) -> ex.Expr:
+    """The form as an expression, which reads as the same form."""
+    total: ex.Expr = ex.Int(0)
+    for term, c in form.terms:
+        part = term_expression(term)
+        total = ex.add(total, ex.mul(part, c)) if c > 0 else ex.binary("-", total, ex.mul(part, -c))
+    return ex.add(total, form.const)
+
+
+def term_expression(term: Term) -> ex.Expr:
+    match term:
+        case Index(name):
+            return ex.Sym(name)
+        case Atom(value) | Opaque(value):
+            return value
+        case Extreme(op, a, b):
+            return ex.binary(op, expression(a), expression(b))
+        case Mod(value, modulus):
+            return ex.binary("%", expression(value), modulus)
+        case Quotient(value, divisor):
+            return ex.binary("/", expression(value), divisor)
+
+
 def atoms(form: Linear) -> Iterator[Atom | Index]:
     """Atoms and indices of a form, inner ones included."""
     for term, _ in form.terms:
@@ -350,6 +397,7 @@ def moduli(form: Linear) -> Iterator[int]:
             yield from moduli(term.b)
 
 
+@hashed_once
 @dataclass(frozen=True)
 class Place:
     """Where an index stands: its value, how many values are left (this one included, ``end - value``), its residue
@@ -387,16 +435,23 @@ def _range(e: ex.Expr, at: Interval) -> tuple[str, float, float]:
 @dataclass(frozen=True)
 class Env:
     """Atoms and indices at one point of the run. ``period``: the modulus of residues. ``ends``: other terms at which
-    loops around end, as far as their values are known. ``memo``: bounds worked out."""
+    loops around end, as far as their values are known. ``memo``: bounds worked out; ``inside``: the environments that
+    know one index more, each once; ``told``: what others have worked out in it."""
 
     atoms: Mapping[Atom, Interval]
     places: Mapping[str, Place]
     period: int = 1
     ends: Mapping[Term, Interval] = field(default_factory=dict)
     memo: dict[tuple[object, ...], Interval] = field(default_factory=dict, init=False, compare=False, repr=False)
+    inside: dict[tuple[str, Place], Env] = field(default_factory=dict, init=False, compare=False, repr=False)
+    told: dict[object, object] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def at(self, name: str, place: Place) -> Env:
-        return Env(self.atoms, {**self.places, name: place}, self.period, self.ends)
+        key = (name, place)
+        found = self.inside.get(key)
+        if found is None:
+            found = self.inside[key] = Env(self.atoms, {**self.places, name: place}, self.period, self.ends)
+        return found
 
     def taking(self, form: Linear, value: Interval) -> Env:
         """The environment in which a form has one of these values, if it is a single term."""
@@ -405,7 +460,12 @@ class Env:
         term, at = form.terms[0][0], Interval(value.low - form.const, value.high - form.const)
         if isinstance(term, Atom):
             return replace(self, atoms={**self.atoms, term: self.atoms.get(term, Interval(0, inf)) & at})
-        return self if isinstance(term, Index) else replace(self, ends={**self.ends, term: at})
+        if isinstance(term, Index):
+            place = self.places.get(term.name, Place(ANY, ANY, None, Linear(0)))
+            if place.left != ANY:
+                return self  # the index of another loop
+            return self.at(term.name, replace(place, value=place.value & at))  # a number that nobody gave
+        return replace(self, ends={**self.ends, term: at})
 
     def resolve(self, form: Linear) -> Linear:
         """The form with everything that has one value replaced by it, and decided min / max by their result."""

@@ -8,15 +8,15 @@ fixed point of one iteration. A known large N skips whole cycles of states.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import count as count_from
 from itertools import product
-from math import inf, lcm, prod
-from typing import Protocol
+from math import inf, prod
+from typing import cast
 
 from tidegate.check import control
-from tidegate.check.automaton import Key, Node, Part, Straight, distinct
+from tidegate.check.automaton import Node, Part, Straight, distinct
 from tidegate.check.control import (
     Atom,
     Env,
@@ -31,16 +31,23 @@ from tidegate.check.control import (
     exactly,
     tests_of,
 )
-from tidegate.check.knowledge import NOTHING, Knowledge, Numbers, Outcome
+from tidegate.check.given import Given
+from tidegate.check.knowledge import NOTHING, Knowledge, Numbers, Outcome, Spot
+from tidegate.check.limits import Limits
 from tidegate.check.machine import Machine
+from tidegate.check.memory import Memory, Table, Trip
 from tidegate.check.sites import Group
 from tidegate.check.state import At, Fault, Log, State
+from tidegate.check.survey import MAX_DISTANCE, alone, survey
 from tidegate.ir import tir
 from tidegate.ir.dtypes import I32
 from tidegate.ir.expr import Expr, Int
 
 MAX_STEPS = 200_000
 """Statements executed in one check."""
+
+LOOK_UPS = 16
+"""So many trips that are known already take the time of a statement."""
 
 CASE_STEPS = 1_500
 """Statements executed in one case before some size is looked at more closely."""
@@ -50,10 +57,6 @@ SLOW_CASES = 16
 
 MAX_CASES = 1024
 """Combinations of small and large values of the sizes."""
-
-MAX_DISTANCE = 64
-"""Largest constant that conditions may compare an unknown trip count with."""
-
 
 Known = Mapping[Atom, Interval]
 
@@ -72,16 +75,6 @@ class Case:
 
     atoms: Known
     grid: Mapping[str, Place]
-
-
-class Given(Protocol):
-    """The numbers of a concrete run."""
-
-    def element(self, tensor: str, place: tuple[int, ...]) -> int:
-        """An element of an input."""
-
-    def argument(self, name: str) -> int:
-        """A scalar argument."""
 
 
 Observer = Callable[[State, Knowledge, tir.Stmt, Env, Group], None]
@@ -118,104 +111,43 @@ class Explorer:
         self.open = False  # whether the end of a loop was taken to be any number
         self.given = given
         self._conditions: dict[Expr, Formula] = {}
-        self._later: dict[tuple[Part, ...], tuple[frozenset[Atom | Index], ...]] = {}
-        self._survey()
-        limit = 2 * max([1, *self.distance.values()]) + 2 * max([1, *self.compared])
-        self.unknown = Numbers(self.kernel, self.reader, machine.forms, limit, given.element if given else None)
+        self._later: dict[int, tuple[tuple[Part, ...], tuple[frozenset[Atom | Index], ...]]] = {}
+        self.survey = survey(self.kernel, self.reader, self.given is not None)
+        self.period = self.survey.period
+        limit = 2 * max([1, *self.survey.distance.values()]) + 2 * max([1, *self.survey.compared])
+        self.counted = exact
+        """Whether it is remembered how many trips loops have had that end by numbers."""
+        limits = Limits(self.kernel, self.reader, self.survey, limit, self.counted)
+        self.unknown = Numbers(self.kernel, self.reader, machine.forms, limits, given.element if given else None)
+        self.memory = Memory(self.reader, self.unknown)
 
     # ------------------------------------------------------------------------------------------ cases
-
-    def _survey(self) -> None:
-        """What conditions and bounds compare: atoms, the largest distance from a loop's ends, the moduli."""
-        ends: dict[str, Linear] = {axis.name: self.reader.linear(axis.extent) for axis in self.kernel.grid}
-        forms: list[Linear] = []
-        self.distance: dict[Term, int] = {}  # per index and atom: the largest distance that something looks at
-        tests: list[tuple[control.Test, int]] = []
-        for stmt in tir.walk(self.kernel.body):
-            if isinstance(stmt, tir.For):
-                start, end = self.reader.linear(stmt.start), self.reader.linear(stmt.stop)
-                ends[stmt.index] = end
-                forms += [start, end]
-                offset = max(abs(start.const), *(control.constants(end) if end.terms else (0,)))
-                self._look([(Index(stmt.index), abs(start.const))])
-                self._look([*control.reach(start, offset), *control.reach(end, offset)])
-            elif isinstance(stmt, tir.If):
-                for test in tests_of(self._formula(stmt.condition)):
-                    forms.append(test.value)
-                    if test.value.terms:
-                        distance = min(_distances(test.value, ends))
-                        self._look(control.reach(test.value, distance))
-                        tests.append((test, distance))
-            elif isinstance(stmt, tir.LdScalar) and self.given is not None:
-                forms += [self.reader.linear(e) for e in stmt.src.origin]
-        self.near = self._closest(ends, tests) if self.kernel.scalars else {}
-        # An atom that ends a loop is looked at as closely as the loop's index.
-        for name, end in ends.items():
-            self._look(control.reach(end, self.distance.get(Index(name), 0)))
-        self.ends = ends
-        self.compared = [n for form in forms for n in control.constants(form)]  # what forms are compared with
-        found = [a for form in forms for a in control.atoms(form)]
-        self.used_grid = [g for g in self.kernel.grid if Index(g.name) in found]
-        self.atoms = list(dict.fromkeys(a for a in found if isinstance(a, Atom)))
-        extents = [self.reader.linear(axis.extent) for axis in self.kernel.grid]
-        self.running = {t for e in extents if e.const <= 0 for t in _alone(e)}
-        self.period = lcm(*(m for form in forms for m in control.moduli(form)), 1)
-
-    def _closest(self, ends: Mapping[str, Linear], tests: list[tuple[control.Test, int]]) -> dict[str, tuple[int, int]]:
-        """The fewest first and last values of each loop's index that have to be told apart: runs that split at what
-        inputs hold are many, and what a test leaves undecided they explore both ways."""
-        found: dict[str, tuple[int, int]] = {}
-        for loop in (s for s in tir.walk(self.kernel.body) if isinstance(s, tir.For)):
-            start, end = self.reader.linear(loop.start), ends[loop.index]
-            head = tail = max(abs(start.const), *(control.constants(end) if end.terms else (0,)))
-            for test, distance in tests:
-                c = test.value.coefficient(Index(loop.index))
-                if not c:
-                    continue
-                rest = test.value.plus(control.single(Index(loop.index)), -c)
-                least, exact = -(-distance // abs(c)), int(test.op != ">=")
-                if rest.terms:  # compared with the end, or with something else
-                    tail = max(tail, least + exact - (1 - exact))
-                if not rest.terms or rest.plus(end, c).terms:
-                    head = max(head, least + exact)
-            # What was found out ahead of the first trips is asked while they are told apart.
-            found[loop.index] = (min(max(head, tail, 1), MAX_DISTANCE), min(max(tail, 0), MAX_DISTANCE))
-        return found
 
     @property
     def concrete(self) -> bool:
         """Whether every run of the kernel is like the one that is replayed."""
-        unknown = self.atoms or self.used_grid or self.open or self.kernel.scalars or self.unknown.split
+        unknown = self.survey.atoms or self.survey.used_grid or self.open or self.kernel.scalars or self.unknown.split
         return not unknown
-
-    def _look(self, terms: Iterable[tuple[Term, int]]) -> None:
-        for term, distance in terms:
-            self.distance[term] = max(self.distance.get(term, 0), distance)
-
-    def _edges(self, name: str) -> tuple[int, int]:
-        """How many first and last values of an index are told apart."""
-        distance = self.distance.get(Index(name), 0)
-        return self.near.get(name, (distance + 1, distance + 1))
 
     def cases(self) -> list[Case]:
         """All combinations that a check has to replay; raises :class:`Exhausted` when there are too many."""
-        self._near(self.atoms)
-        places = [list(self._places(axis)) for axis in self.used_grid]
+        self._near(self.survey.atoms)
+        places = [list(self._places(axis)) for axis in self.survey.used_grid]
         # Exact small values let conditions before a loop agree with its trip count. Without them loops still try every
         # small count, for each state: coarser, but no less sound.
         for times, more in ((2, 2) if self.kernel.scalars else (3, 2), (1, 1)):
             values = []
-            for atom in self.atoms:
-                small = times * self.distance.get(atom, 0) + more
+            for atom in self.survey.atoms:
+                small = times * self.survey.distance.get(atom, 0) + more
                 values.append([*map(exactly, range(small)), Interval(small, inf)])
             count = prod(len(v) for v in values) * prod(len(p) for p in places)
             if count <= MAX_CASES:
                 break
         else:
             raise Exhausted(f"{count} combinations of unknown sizes, more than {MAX_CASES}")
-        names = [axis.name for axis in self.used_grid]
+        names = [axis.name for axis in self.survey.used_grid]
         all_cases = [
-            Case(dict(zip(self.atoms, some, strict=True)), dict(zip(names, where, strict=True)))
+            Case(dict(zip(self.survey.atoms, some, strict=True)), dict(zip(names, where, strict=True)))
             for some in product(*values)
             for where in product(*places)
         ]
@@ -223,7 +155,7 @@ class Explorer:
 
     def _near(self, terms: Iterable[Term]) -> None:
         """Conditions look at what is near the ends of loops."""
-        farthest = max((self.distance.get(t, 0) for t in terms), default=0)
+        farthest = max((self.survey.distance.get(t, 0) for t in terms), default=0)
         if farthest > MAX_DISTANCE:
             far = f"{farthest} iterations from both ends of a loop, or compares a size with as much"
             raise Exhausted(f"a condition looks {far}; more than {MAX_DISTANCE} are not replayed")
@@ -249,20 +181,16 @@ class Explorer:
             left = Interval(1, inf) if end.terms else exactly(end.const - at)
             yield Place(exactly(at), left, at % self.period, end)
             return
-        low, far = self._edges(axis.name)
+        low, far = self.survey.edges(axis.name)
         values = [*map(exactly, range(low)), Interval(low, inf)]
-        lefts = [*map(exactly, range(1, far)), Interval(far, inf)] if self._from_the_end(axis) else [Interval(1, inf)]
+        lefts = (
+            [*map(exactly, range(1, far)), Interval(far, inf)] if self.survey.from_the_end(axis) else [Interval(1, inf)]
+        )
         for value, left in product(values, lefts):
             size = Interval(value.low + left.low, value.high + left.high)
             if end.terms or size.low <= end.const <= size.high:
                 residues = range(self.period) if value.exact is None else [value.exact % self.period]
                 yield from (Place(value, left, residue, end) for residue in residues)
-
-    def _from_the_end(self, axis: tir.GridAxis) -> bool:
-        """Whether a condition may depend on how far the index is from its extent."""
-        forms = [t.value for formula in self._conditions.values() for t in tests_of(formula)]
-        mine = [form for form in forms if form.coefficient(Index(axis.name))]
-        return not self.reader.linear(axis.extent).terms or any(len(form.terms) > 1 for form in mine)
 
     def every_case(self) -> Iterator[Fault]:
         """Replays all sizes and CTAs, in as few cases as will do: one that shows a fault, or takes long, is split in
@@ -276,13 +204,18 @@ class Explorer:
             case, patient = work.pop()
             try:
                 self._run(case, patient or slow > SLOW_CASES)
-            except (Fault, Slow) as stop:
+            except (Fault, Slow, Undecided) as stop:
                 slow += isinstance(stop, Slow)
                 if isinstance(stop, Fault):
                     yield stop
-                candidates = [*self.mixed, *(case.atoms if isinstance(stop, Fault) else ())]
-                finer = [replace(case, atoms=known) for known in self._split(case.atoms, candidates)]
-                if not finer and isinstance(stop, Fault):
+                if not isinstance(stop, Slow) and self._counts():
+                    work = [(case, False) for case in self._start()]
+                    continue
+                finer = [] if isinstance(stop, Slow) else self._closer(case)
+                if not finer and not isinstance(stop, Undecided):
+                    candidates = [*self.mixed, *(case.atoms if isinstance(stop, Fault) else ())]
+                    finer = [replace(case, atoms=known) for known in self._split(case.atoms, candidates)]
+                if not finer and not isinstance(stop, Slow):
                     raise
                 if count + len(work) > MAX_CASES:
                     raise Exhausted(f"more than {MAX_CASES} combinations of unknown sizes") from stop
@@ -295,15 +228,37 @@ class Explorer:
         self.run(case)
 
     def _start(self) -> list[Case]:
-        """Every size is anything at all, every grid index near its ends or between them."""
-        self._near(t for t in self.distance if isinstance(t, Index) and t.name in self.ends)
-        atoms = {a: Interval(self.reader.step(a) if a in self.running else 0, inf) for a in self.atoms}
-        names = [axis.name for axis in self.used_grid]
-        found = [
-            Case(atoms, dict(zip(names, where, strict=True)))
-            for where in product(*(self._places(axis) for axis in self.used_grid))
-        ]
-        return [case for case in found if self._possible(case)]
+        """Every size and every grid index is anything at all."""
+        self._near(t for t in self.survey.distance if isinstance(t, Index) and t.name in self.survey.ends)
+        atoms = {a: Interval(self.reader.step(a) if a in self.survey.running else 0, inf) for a in self.survey.atoms}
+        case = Case(atoms, {axis.name: self._anywhere(axis) for axis in self.survey.used_grid})
+        return [case] if self._possible(case) else []
+
+    def _anywhere(self, axis: tir.GridAxis) -> Place:
+        """Any place along an axis, unless the run is that of one CTA."""
+        if axis.name in self.indices:
+            return next(iter(self._places(axis)))
+        end = self.reader.linear(axis.extent)
+        most = inf if end.terms else end.const
+        return Place(Interval(0, most - 1), Interval(1, most), None if self.period > 1 else 0, end)
+
+    def _counts(self) -> bool:
+        """From here on it is remembered how many trips loops have had; whether that is news."""
+        if self.counted or not self.kernel.scalars:
+            return False
+        self.counted = True
+        self.unknown.limited(Limits(self.kernel, self.reader, self.survey, self.unknown.limits.most, True))
+        self.memory = Memory(self.reader, self.unknown)
+        return True
+
+    def _closer(self, case: Case) -> list[Case]:
+        """The case in parts of which each knows where one more grid index is: near its ends or between them."""
+        open_ = [axis for axis in self.survey.used_grid if case.grid[axis.name] == self._anywhere(axis)]
+        for axis in open_:
+            parts = [replace(case, grid={**case.grid, axis.name: place}) for place in self._places(axis)]
+            if len(parts) > 1:
+                return parts
+        return []
 
     def _split(self, known: Known, candidates: Iterable[Atom]) -> list[Known]:
         """The size of which least is known has its smallest value, or a larger one; empty if enough is known of all."""
@@ -317,18 +272,24 @@ class Explorer:
 
     def _consistent(self, known: Known) -> bool:
         """Sizes may have these values in a run that has a CTA."""
-        return control.consistent({**dict.fromkeys(self.running, Interval(1, inf)), **known}, self.reader.multiples)
+        return control.consistent(
+            {**dict.fromkeys(self.survey.running, Interval(1, inf)), **known}, self.reader.multiples
+        )
 
     def _enough(self, atom: Atom) -> int:
         """From this value on a size need not be told from larger ones."""
-        return max(3 * min(self.distance.get(atom, 0), MAX_DISTANCE) + 2, self.reader.step(atom))
+        return max(3 * min(self.survey.distance.get(atom, 0), MAX_DISTANCE) + 2, self.reader.step(atom))
 
     def run(self, case: Case) -> int:
         """Replays one case; raises Fault, Undecided or Exhausted. Returns the number of final states."""
         env = Env(case.atoms, case.grid, self.period)
         final = self._block(self.kernel.body, [self._initial()], env)
         for node in final:
-            self.machine.finish(node.state)
+            try:
+                self.machine.finish(node.state)
+            except Fault as fault:
+                fault.spot = Spot(env, node.known)
+                raise
         return len(final)
 
     # ------------------------------------------------------------------------------------------ statements
@@ -339,7 +300,7 @@ class Explorer:
             for scalar in self.kernel.arguments:
                 if scalar.dtype == I32:
                     known = known.holds(scalar.name, Int(self.given.argument(scalar.name)))
-        return Node(self.automaton.kind(self.machine.start(), self.shared), known)
+        return self.automaton.kind(self.machine.start(), self.shared).node(known)
 
     def _formula(self, condition: Expr) -> Formula:
         if condition not in self._conditions:
@@ -349,10 +310,10 @@ class Explorer:
     def _block(self, body: tuple[tir.Stmt, ...], nodes: list[Node], env: Env) -> list[Node]:
         """Where a block leads. What a part of it needs to know of sizes is told apart from there on, while later parts
         look at these sizes too."""
-        flows: dict[tuple[object, ...], tuple[Env, list[Node]]] = {(): (env, nodes)}
+        flows = [(env, nodes)]
         parts = self.automaton.parts(body)
         for part, later in zip(parts, self._looked_at(parts), strict=True):
-            work, flows = list(flows.values()), {}
+            work, told = flows, dict[tuple[object, ...], tuple[Env, list[Node]]]()
             while work:
                 here, nodes = work.pop()
                 try:
@@ -363,12 +324,20 @@ class Explorer:
                         raise
                     work += [(more, nodes) for more in finer]
                     continue
-                sizes = tuple((a, at) for a, at in here.atoms.items() if a in later and at != env.atoms[a])
-                places = tuple((n, at) for n, at in here.places.items() if Index(n) in later and at != env.places[n])
-                before = flows[sizes, places][1] if (sizes, places) in flows else []
-                known = replace(env, atoms={**env.atoms, **dict(sizes)}, places={**env.places, **dict(places)})
-                flows[sizes, places] = (known, distinct([*before, *nodes]))
-        return distinct([node for _, nodes in flows.values() for node in nodes])
+                key, known = self._remembered(env, here, later)
+                told[key] = (known, distinct([*told[key][1], *nodes]) if key in told else nodes)
+            flows = list(told.values())
+        return flows[0][1] if len(flows) == 1 else distinct([node for _, nodes in flows for node in nodes])
+
+    def _remembered(self, env: Env, here: Env, later: frozenset[Atom | Index]) -> tuple[tuple[object, ...], Env]:
+        """What is known more than at the head of a block, of what is looked at ``later``: as a key, and as a whole."""
+        if here is env:
+            return (), env
+        sizes = tuple((a, at) for a, at in here.atoms.items() if a in later and at != env.atoms[a])
+        places = tuple((n, at) for n, at in here.places.items() if Index(n) in later and at != env.places[n])
+        if not sizes and not places:
+            return (), env
+        return (sizes, places), replace(env, atoms={**env.atoms, **dict(sizes)}, places={**env.places, **dict(places)})
 
     def _finer(self, env: Env, stop: Undecided) -> list[Env]:
         """The environment in parts, of which each knows more of what was not decided."""
@@ -398,11 +367,11 @@ class Explorer:
         """The nodes for which a condition holds and the others; one that does not tell is both, with what each
         takes."""
         sides: dict[bool, list[Node]] = {True: [], False: []}
-        told: dict[Knowledge, list[Outcome]] = {}
         for node in nodes:
-            if node.known not in told:
-                told[node.known] = self._outcomes(condition, node.known, env)
-            for truth, known in told[node.known]:
+            key = (id(condition), node.known)
+            if key not in env.told:
+                env.told[key] = self._outcomes(condition, node.known, env)
+            for truth, known in cast(list[Outcome], env.told[key]):
                 sides[truth].append(node.knowing(known))
         return sides[True], sides[False]
 
@@ -422,14 +391,14 @@ class Explorer:
 
     def _looked_at(self, parts: tuple[Part, ...]) -> tuple[frozenset[Atom | Index], ...]:
         """Per part of a block the sizes and indices on which the control of later ones depends."""
-        if parts not in self._later:
+        if id(parts) not in self._later:  # with the parts, so that their id stays their own
             found: list[frozenset[Atom | Index]] = []
             later: frozenset[Atom | Index] = frozenset()
             for part in reversed(parts):
                 found.append(later)
                 later |= self._sizes(part)
-            self._later[parts] = tuple(reversed(found))
-        return self._later[parts]
+            self._later[id(parts)] = parts, tuple(reversed(found))
+        return self._later[id(parts)][1]
 
     def _sizes(self, part: Part | tir.Stmt) -> frozenset[Atom | Index]:
         forms: list[Linear] = []
@@ -442,10 +411,17 @@ class Explorer:
         return mine.union(*(self._sizes(stmt) for stmt in inner))
 
     def _straight(self, part: Straight, node: Node, env: Env) -> Node:
+        if self.shared and part in node.kind.after:
+            self._count(1)
+            return node.kind.after[part].node(node.known)
         at: At = tuple((name, place.value.exact) for name, place in env.places.items())
         observe, everyone = self.observe, self.machine.everyone
         watch = None if observe is None else lambda state, stmt: observe(state, node.known, stmt, env, everyone)
-        behind, steps = self.automaton.execute(node, part, at, watch, self.shared)
+        try:
+            behind, steps = self.automaton.execute(node, part, at, watch, self.shared)
+        except Fault as fault:
+            fault.spot = Spot(env, node.known)
+            raise
         self._count(steps)
         return behind
 
@@ -457,6 +433,22 @@ class Explorer:
             raise Slow
 
     def _loop(self, loop: tir.For, nodes: list[Node], env: Env) -> list[Node]:
+        """What a loop neither asks for nor changes stays outside: nodes that differ in that alone are one inside."""
+        if self.exact or not self.shared:
+            return self._inside(loop, nodes, env)
+        out: list[Node] = []
+        for node in nodes:
+            inner, outer = self.memory.frame(loop, node.known)
+            here = node.knowing(inner)
+            table = self.memory.table(loop, inner, env)
+            if here not in table:
+                table[here] = self._recorded(self._inside, loop, here, env)
+            behind, mixed = table[here]
+            out += [node.knowing(node.known.joined(outer)) for node in behind]
+            self.mixed |= dict.fromkeys(mixed)
+        return distinct(out)
+
+    def _inside(self, loop: tir.For, nodes: list[Node], env: Env) -> list[Node]:
         """Nodes with one start, end and number of trips go through the loop together."""
         alike: dict[tuple[Linear, Linear, Interval], list[Node]] = {}
         for node in nodes:
@@ -474,7 +466,7 @@ class Explorer:
     def _through(
         self, loop: tir.For, nodes: list[Node], env: Env, start: Linear, end: Linear, trips: Interval
     ) -> list[Node]:
-        edge = sum(self._edges(loop.index))
+        edge = sum(self.survey.edges(loop.index))
         if trips.exact is not None and (self.exact or trips.exact <= 2 * edge):
             return self._trips(loop, nodes, env, start, end, trips.exact)
         if trips.exact is not None:
@@ -503,11 +495,39 @@ class Explorer:
 
     def _occurs(self, form: Linear, value: int, env: Env) -> bool:
         """Whether some size gives a form this value, if it is a single size or number of tiles."""
-        known = {atom: exactly(value) for atom in _alone(form)}
+        known = {atom: exactly(value) for atom in alone(form)}
         return value <= 0 or control.consistent({**env.atoms, **known}, self.reader.multiples)
 
     def _body(self, loop: tir.For, nodes: list[Node], env: Env, place: Place) -> list[Node]:
         inside = env.at(loop.index, place)
+        if self.exact or not self.shared:
+            return self._trip(loop, nodes, inside)
+        out: list[Node] = []
+        tables: dict[Knowledge, Table] = {}
+        for node in nodes:
+            table = tables.get(node.known)
+            if table is None:
+                table = tables[node.known] = self.memory.table(loop, node.known, inside)
+            if node not in table:
+                table[node] = self._recorded(self._trip, loop, node, inside)
+            behind, mixed = table[node]
+            out += behind
+            if mixed:
+                self.mixed |= dict.fromkeys(mixed)
+        self._count(1 + len(nodes) // LOOK_UPS)
+        return distinct(out)
+
+    def _recorded(
+        self, follow: Callable[[tir.For, list[Node], Env], list[Node]], loop: tir.For, node: Node, env: Env
+    ) -> Trip:
+        """Where something leads, and the sizes that it told apart."""
+        before, self.mixed = self.mixed, {}
+        try:
+            return follow(loop, [node], env), tuple(self.mixed)
+        finally:
+            self.mixed = {**before, **self.mixed}
+
+    def _trip(self, loop: tir.For, nodes: list[Node], inside: Env) -> list[Node]:
         self.depth += 1
         try:
             nodes = self._block(loop.body, nodes, inside)
@@ -532,9 +552,9 @@ class Explorer:
     ) -> list[Node]:
         """A known number of iterations: middle ones run until the set of states recurs, then whole cycles are left
         out."""
-        head, tail = self._edges(loop.index)
+        head, tail = self.survey.edges(loop.index)
         middle = Interval(head, count - tail - 1)
-        seen: dict[tuple[frozenset[Key], int], int] = {}
+        seen: dict[tuple[frozenset[Hashable], int], int] = {}
         i, skipped = 0, False
         while i < count:
             if middle.low <= i <= middle.high:
@@ -559,18 +579,18 @@ class Explorer:
         """The node with a note in its log of iterations that were left out."""
         state = node.state.copy()
         state.log = Log(loop, (), state.now, state.log, skipped) if skipped else state.log
-        return Node(self.automaton.kind(state, shared=False), node.known)
+        return self.automaton.kind(state, shared=False).node(node.known)
 
     def _any(self, loop: tir.For, nodes: list[Node], env: Env, start: Linear, end: Linear) -> list[Node]:
         """Every number of iterations from head + tail on."""
-        head, tail = self._edges(loop.index)
+        head, tail = self.survey.edges(loop.index)
         far = Interval(tail + 1, inf)
         for i in range(head):
             nodes = self._body(loop, nodes, env, self._place(start, end, exactly(i), far))
         middle = self._place(start, end, Interval(head, inf), far)
         # The residue of the index travels with the states, so that a condition may depend on it.
         groups = {(start.const + head) % self.period: nodes}
-        seen: dict[int, dict[Key, Node]] = {}
+        seen: dict[int, dict[Hashable, Node]] = {}
         while groups:
             following: dict[int, list[Node]] = {}
             for residue, some in groups.items():
@@ -591,22 +611,6 @@ class Explorer:
                 nodes = self._body(loop, nodes, env, place)
             out += nodes
         return out
-
-
-def _alone(form: Linear) -> list[Atom]:
-    """The atom that a form consists of, if it is one."""
-    if form.const == 0 and len(form.terms) == 1 and form.terms[0][1] == 1 and isinstance(form.terms[0][0], Atom):
-        return [form.terms[0][0]]
-    return []
-
-
-def _distances(form: Linear, ends: Mapping[str, Linear]) -> Iterable[int]:
-    """Constants that a condition compares with: of an index itself, or of its distance to the loop's end."""
-    yield max(control.constants(form))
-    for term, c in form.terms:
-        if isinstance(term, Index) and term.name in ends:
-            rest = form.plus(control.single(term), -c).plus(ends[term.name], c)
-            yield max(control.constants(rest))
 
 
 def explorer(

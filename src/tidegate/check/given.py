@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from tidegate.ir import expr as ex
 from tidegate.ir import tir
@@ -19,11 +20,26 @@ TRIPS = 8
 """Of loops that end by a number, where a condition changes from trip to trip."""
 
 
+SALTS = 8
+"""Of runs in which every number has a value of its own."""
+
+
+class Given(Protocol):
+    """The numbers of a concrete run."""
+
+    def element(self, tensor: str, place: tuple[int, ...]) -> int:
+        """An element of an input."""
+
+    def argument(self, name: str) -> int:
+        """A scalar argument."""
+
+
 @dataclass(frozen=True)
 class Numbers:
     """One choice. ``units``: per tensor and argument, what expressions count it by; ``bases``: what conditions compare
     it with. Numbers are ``count`` units, but where ``pattern`` is given those that end no loop vary: by their address
-    they are on one side of their base or on the other, ``shift`` says on which."""
+    they are on one side of their base or on the other, ``shift`` says on which. In pattern "own" all vary, from 0 units
+    on or around their base; ``shift`` makes it another choice."""
 
     count: int
     units: Mapping[str, int]
@@ -40,12 +56,39 @@ class Numbers:
         return self._value(name, ())
 
     def _value(self, name: str, place: tuple[int, ...]) -> int:
+        if self.pattern == "own":
+            own = zlib.crc32(f"{self.shift} {name} {place}".encode()) >> 4
+            return self.units.get(name, 1) * (own % 4) if name in self.ends else self.bases.get(name, 0) + own % 3 - 1
         if not self.pattern or name in self.ends:
             return self.units.get(name, 1) * self.count
         turn = sum(place) % self.period == 0
         if self.pattern == "scattered":
             turn = zlib.crc32(f"{name} {place}".encode()) % 2 == 0
         return self.bases.get(name, 0) + self.shift + int(turn != (self.pattern == "off"))
+
+
+@dataclass(frozen=True)
+class Told:
+    """Some numbers, and the rest by a choice."""
+
+    elements: Mapping[tuple[str, tuple[int, ...]], int]
+    arguments: Mapping[str, int]
+    others: Numbers
+
+    def element(self, tensor: str, place: tuple[int, ...]) -> int:
+        told = self.elements.get((tensor, place))
+        return self.others.element(tensor, place) if told is None else told
+
+    def argument(self, name: str) -> int:
+        told = self.arguments.get(name)
+        return self.others.argument(name) if told is None else told
+
+
+def few(kernel: tir.Kernel) -> Iterator[Numbers]:
+    """A handful of choices, unlike each other."""
+    found = list(choices(kernel))
+    yield from found[:3]
+    yield from found[len(CONSTANTS) : len(CONSTANTS) + 3]
 
 
 def choices(kernel: tir.Kernel) -> Iterator[Numbers]:
@@ -60,6 +103,8 @@ def choices(kernel: tir.Kernel) -> Iterator[Numbers]:
     known = (_units(body, source), _bases(body, source), ends)
     for count in CONSTANTS:
         yield Numbers(count, *known)
+    for salt in range(SALTS):
+        yield Numbers(0, *known, "own", 1, salt)
     for period in PERIODS:
         for pattern in ("on", "off"):
             for shift in (-1, 0):

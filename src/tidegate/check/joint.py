@@ -402,7 +402,7 @@ class Roles(Explorer):
             inside = [(n, x) for n in sharing for x in joint.actors[n].levels if x.choice == choice]
             if not inside or {n for n, _ in inside} | known.done != sharing:
                 continue
-            if all(x.loop is not None and x.index - x.start >= self._edges(x.loop.index)[0] for _, x in inside):
+            if all(x.loop is not None and x.index - x.start >= self.survey.edges(x.loop.index)[0] for _, x in inside):
                 found[choice] = min(x.index for _, x in inside)
         return found
 
@@ -445,7 +445,7 @@ class Roles(Explorer):
         if period <= 0 or period % self.period:
             return
         ahead = max(x.index for a in joint.actors for x in a.levels if x.choice == level.choice)
-        tail = max(self._edges(x.loop.index)[1] for a in joint.actors for x in a.levels if x.loop is not None)
+        tail = max(self.survey.edges(x.loop.index)[1] for a in joint.actors for x in a.levels if x.loop is not None)
         cycles = (exact - tail - ahead - 1) // period - 1
         if cycles > 0:
             shift = cycles * period

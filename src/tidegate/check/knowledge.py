@@ -9,29 +9,30 @@ in all that is known. Forgetting is always sound, and so is a wider range.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import inf
+from typing import cast
 
 from tidegate.check.control import (
     ANY,
-    Atom,
     Env,
     Extreme,
     Formula,
     Index,
     Interval,
     Linear,
-    Mod,
     Opaque,
     Place,
-    Quotient,
     Reader,
-    Term,
     Test,
     exactly,
+    expression,
+    hashed_once,
     single,
+    term_expression,
 )
+from tidegate.check.limits import Limits
 from tidegate.ir import expr as ex
 from tidegate.ir import tir
 from tidegate.ir.text import print_stmt
@@ -73,6 +74,7 @@ class Range:
         return self.within.low > self.within.high
 
 
+@hashed_once
 @dataclass(frozen=True)
 class Knowledge:
     """``values``: what the scalars that instructions set hold: a number, or the name of a word. ``facts``: forms with
@@ -85,12 +87,27 @@ class Knowledge:
         values = {**dict(self.values), name: value}
         return replace(self, values=tuple(sorted(values.items(), key=lambda item: item[0])))
 
+    def joined(self, other: Knowledge) -> Knowledge:
+        """With what another knows of other things."""
+        if not other.values and not other.facts:
+            return self
+        values = tuple(sorted((*self.values, *other.values), key=lambda item: item[0]))
+        return Knowledge(values, tuple(sorted((*self.facts, *other.facts), key=lambda item: item[0])))
+
     def fact(self, form: Form, at: Range) -> Knowledge:
         known = {**dict(self.facts), form: at}
         return replace(self, facts=tuple(sorted(known.items(), key=lambda item: item[0])))
 
 
 NOTHING = Knowledge()
+
+
+@dataclass(frozen=True)
+class Spot:
+    """Where an abstract run is: what it knows of sizes, indices and numbers."""
+
+    env: Env
+    known: Knowledge
 
 
 @dataclass(frozen=True)
@@ -123,19 +140,20 @@ class Forms:
 
 class Numbers:
     """The words and forms of a kernel, and how knowledge of them grows. ``concrete`` gives the elements of inputs where
-    a run at given numbers is replayed: then nothing is unknown. ``limit``: conditions compare with smaller numbers."""
+    a run at given numbers is replayed: then nothing is unknown. ``limits``: beyond which values are alike."""
 
     def __init__(
         self,
         kernel: tir.Kernel,
         reader: Reader,
         forms: Forms,
-        limit: int,
+        limits: Limits,
         concrete: Callable[[str, tuple[int, ...]], int] | None,
     ) -> None:
         self.reader = reader
-        self.limit = limit
+        self.limits = limits
         self.concrete = concrete
+        self.grid = frozenset[str](axis.name for axis in kernel.grid)
         self.words: dict[str, Word] = {}
         self.read: dict[tuple[str, tuple[int, ...]], int] = {}
         """Elements that a concrete run has read."""
@@ -145,7 +163,16 @@ class Numbers:
         self._table, self._forms = forms, forms.all
         self._memo: dict[tuple[object, ...], Place3] = {}
         self._names: dict[Form, frozenset[str]] = {}
+        self._known: dict[Knowledge, frozenset[str]] = {}
+        self._following: dict[tuple[str, int | None, Knowledge], Knowledge] = {}
+        self._ends: dict[Form, tuple[int, int]] = {}
         self._tests: dict[int, tuple[Test, Place3]] = {}
+
+    def limited(self, limits: Limits) -> None:
+        """From here on numbers are told apart like this."""
+        self.limits = limits
+        self._ends.clear()
+        self._following.clear()
 
     # ------------------------------------------------------------------------------------------ values
 
@@ -210,7 +237,7 @@ class Numbers:
         """The expression with names replaced, in addresses of words too."""
         known = dict(names)
         for name in ex.symbols(e):
-            if name in self.words:
+            if name in self.words and name not in names:
                 word = self.words[name]
                 moved = tuple(self.replaced(part, names) for part in word.address)
                 known[name] = self._named(replace(word, address=moved))
@@ -222,14 +249,45 @@ class Numbers:
             self._names[form] = frozenset(ex.symbols(expression(self._forms[form])))
         return self._names[form]
 
+    def names(self, known: Knowledge) -> frozenset[str]:
+        """The names in all that is known, those in addresses of words included."""
+        if known not in self._known:
+            found = frozenset[str]().union(
+                *(frozenset(ex.symbols(v)) for _, v in known.values), *(self._of(form) for form, _ in known.facts)
+            )
+            inner = (frozenset(ex.symbols(e)) for word in self._words_of(found) for e in word.address)
+            self._known[known] = found.union(*inner)
+        return self._known[known]
+
+    def parted(self, known: Knowledge, names: frozenset[str], tensors: frozenset[str]) -> tuple[Knowledge, Knowledge]:
+        """What is known of the names, of what they hold, and of words of the tensors; and the rest."""
+        mine = [(n, v) for n, v in known.values if n in names or self._touched(ex.symbols(v), names, tensors)]
+        asked = names.union(*(frozenset(ex.symbols(v)) for _, v in mine))
+        inner = tuple((f, at) for f, at in known.facts if self._touched(self._of(f), asked, tensors))
+        values = tuple(item for item in known.values if item not in mine)
+        rest = tuple(item for item in known.facts if item not in inner)
+        return Knowledge(tuple(mine), inner), Knowledge(values, rest)
+
+    def _touched(self, symbols: Iterable[str], names: frozenset[str], tensors: frozenset[str]) -> bool:
+        return any(n in names or (n in self.words and self.words[n].tensor in tensors) for n in symbols)
+
     def foreign(self, linear: Linear, env: Env) -> bool:
-        """Does a form depend on more than sizes and the indices around?"""
-        return not self._of(self.form(linear)[0]) <= {*env.places, *self.reader.multiples}
+        """Does a form depend on more than sizes and the indices around? Numbers by which a loop around ends are more:
+        what is known of them stays known behind it."""
+        if "around" not in env.told:
+            around = (name for name, place in env.places.items() if place.left != ANY)
+            env.told["around"] = frozenset((*around, *self.reader.multiples))
+        return not self._of(self.form(linear)[0]) <= cast(frozenset[str], env.told["around"])
 
     def related(self, linear: Linear, env: Env) -> bool:
         """Does a form say more than is known of its parts: has it something unknown in it, or several indices, of which
-        a later trip asks the same?"""
-        return _indices(linear) > 1 or self.foreign(linear, env)
+        a later trip asks the same, or the place in the grid, which never changes?"""
+        return _indices(linear) > 1 or self.foreign(linear, env) or self._somewhere(linear, env)
+
+    def _somewhere(self, linear: Linear, env: Env) -> bool:
+        """Does a form depend on where in the grid the CTA is, which has several values?"""
+        names = self._of(self.form(linear)[0]) & self.grid
+        return any(n in env.places and env.places[n].value.exact is None for n in names)
 
     # ------------------------------------------------------------------------------------------ ranges
 
@@ -259,13 +317,14 @@ class Numbers:
             terms = self._forms[fact].terms
             if len(terms) == 1 and terms[0][1] == 1 and isinstance(terms[0][0], Index):
                 name = terms[0][0].name
-                if name in self._of(form) and name not in env.places:
+                if name in self._of(form) and (name in self.grid or name not in env.places):
                     alone[name] = at.within
         memo = (form, *alone.items())
         if memo not in env.memo:
             wider = env
             for name, within in alone.items():
-                wider = wider.at(name, Place(within, ANY, None, Linear(0)))
+                place = env.places.get(name, Place(ANY, ANY, None, Linear(0)))
+                wider = wider.at(name, replace(place, value=place.value & within))
             env.memo[memo] = wider.bounds(self._forms[form])
         return env.memo[memo]
 
@@ -294,25 +353,29 @@ class Numbers:
         found = [(truth, part, here) for truth, part in sides if not (here := at & part).empty]
         if len(found) > 1:
             self.split = True
-            return [(truth, known.fact(form, self._clamped(here))) for truth, _, here in found]
+            return [(truth, known.fact(form, self._clamped(form, here))) for truth, _, here in found]
         if _indices(self._forms[form]) < 2:
             return [(truth, known) for truth, _, _ in found]
         # What is clear for the first trips may not be for the others: it is noted too.
         before = dict(known.facts).get(form, Range(ANY))
-        return [(truth, known.fact(form, self._clamped(part & before))) for truth, part, _ in found]
+        return [(truth, known.fact(form, self._clamped(form, part & before))) for truth, part, _ in found]
 
-    def _clamped(self, at: Range) -> Range:
-        """A wider range, of which there are only so many."""
-        low = -inf if at.within.low < -self.limit else min(at.within.low, self.limit)
-        high = inf if at.within.high > self.limit else max(at.within.high, -self.limit)
-        return Range(Interval(low, high), frozenset(n for n in at.but if abs(n) <= self.limit))
+    def _clamped(self, form: Form, at: Range) -> Range:
+        """A wider range, of which there are only so many: values that no condition tells apart are in it together."""
+        if form not in self._ends:
+            words = {n: self.words[n].tensor for n in self._of(form) if n in self.words}
+            self._ends[form] = self.limits.of(self._forms[form], words)
+        least, most = self._ends[form]
+        low = -inf if at.within.low <= least else min(at.within.low, most)
+        high = inf if at.within.high >= most else max(at.within.high, least)
+        return Range(Interval(low, high), frozenset(n for n in at.but if least < n < most))
 
     def taken(self, linear: Linear, at: Interval, known: Knowledge, env: Env) -> Knowledge:
         """With the fact that a form lies in an interval, if not indices and sizes alone say that."""
         if not self.foreign(linear, env):
             return known
         form, sign, const = self.form(linear)
-        return known.fact(form, self._clamped(Range(at).moved(1, -const).moved(sign, 0)))
+        return known.fact(form, self._clamped(form, Range(at).moved(1, -const).moved(sign, 0)))
 
     # ------------------------------------------------------------------------------------------ trips
 
@@ -320,22 +383,28 @@ class Numbers:
         """At the end of a trip: index i is now i - 1."""
         if not known.values and not known.facts:
             return known
+        at = env.places[loop.index].value.exact if loop.index in env.places else None
+        key = (loop.index, at, known)
+        if key not in self._following:
+            self._following[key] = self._moved(loop, known, at)
+        return self._following[key]
+
+    def _moved(self, loop: tir.For, known: Knowledge, at: int | None) -> Knowledge:
         names: dict[str, ex.Expr] = {loop.index: ex.binary("-", ex.Sym(loop.index), 1)}
         facts: dict[Form, Range] = {}
-        for fact, at in known.facts:
+        for fact, within in known.facts:
             if self._grows(fact, loop.index):
                 continue
             form, sign, const = self._next(fact, loop.index)
-            facts[form] = facts.get(form, Range(ANY)) & self._clamped(at.moved(sign, -const * sign))
+            facts[form] = facts.get(form, Range(ANY)) & self._clamped(form, within.moved(sign, -const * sign))
         values = tuple((n, self.replaced(v, names)) for n, v in known.values)
-        at_index = env.places[loop.index].value.exact if loop.index in env.places else None
         moved = Knowledge(values, tuple(sorted(facts.items(), key=lambda item: item[0])))
-        return self._kept(moved, lambda word: self._asked(word, loop, at_index))
+        return self._kept(moved, lambda word: self._asked(word, loop, at))
 
     def _grows(self, form: Form, index: str) -> bool:
         """Would saying the form with the next index go on for ever? (An index within a term that is not linear.)"""
         terms = self._forms[form].terms
-        return any(isinstance(t, (Opaque, Extreme)) and index in set(ex.symbols(_term(t))) for t, _ in terms)
+        return any(isinstance(t, (Opaque, Extreme)) and index in set(ex.symbols(term_expression(t))) for t, _ in terms)
 
     def left(self, loop: tir.For, known: Knowledge) -> Knowledge:
         """Behind a loop: nothing names its index any more."""
@@ -395,29 +464,6 @@ def ordered(form: Linear) -> Linear:
     if len(form.terms) < 2:
         return form
     return Linear(form.const, tuple(sorted(form.terms, key=lambda term: str(single(term[0])))))
-
-
-def expression(form: Linear) -> ex.Expr:
-    """The form as an expression, which reads as the same form."""
-    total: ex.Expr = ex.Int(0)
-    for term, c in form.terms:
-        part = _term(term)
-        total = ex.add(total, ex.mul(part, c)) if c > 0 else ex.binary("-", total, ex.mul(part, -c))
-    return ex.add(total, form.const)
-
-
-def _term(term: Term) -> ex.Expr:
-    match term:
-        case Index(name):
-            return ex.Sym(name)
-        case Atom(value) | Opaque(value):
-            return value
-        case Extreme(op, a, b):
-            return ex.binary(op, expression(a), expression(b))
-        case Mod(value, modulus):
-            return ex.binary("%", expression(value), modulus)
-        case Quotient(value, divisor):
-            return ex.binary("/", expression(value), divisor)
 
 
 def _patterns(

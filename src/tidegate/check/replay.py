@@ -11,7 +11,8 @@ from math import lcm
 import numpy as np
 
 from tidegate.check.control import Env
-from tidegate.check.explore import Given, explorer
+from tidegate.check.explore import explorer
+from tidegate.check.given import Given
 from tidegate.check.knowledge import Knowledge
 from tidegate.check.machine import Machine
 from tidegate.check.pattern import Shape, other_thread, pattern
@@ -224,9 +225,9 @@ def small_sizes(kernel: tir.Kernel, sizes: Mapping[str, int], tiles: int, ragged
     free = [d for d in kernel.dims if d.name not in known]
     values = []
     for dim in free:
-        unit = _unit(kernel, dim)
-        more = [n * unit + dim.multiple for n in range(tiles)] if ragged and unit > dim.multiple else []
-        values.append(sorted({*(n * unit for n in range(tiles + 1)), *more}))
+        step = unit(kernel, dim)
+        more = [n * step + dim.multiple for n in range(tiles)] if ragged and step > dim.multiple else []
+        values.append(sorted({*(n * step for n in range(tiles + 1)), *more}))
     most = [len(v) - 1 for v in values]
     for total in range(sum(most) + 1):
         for place in _shares(total, most):
@@ -242,7 +243,7 @@ def _shares(total: int, most: Sequence[int]) -> Iterator[tuple[int, ...]]:
         yield from ((first, *rest) for rest in _shares(total - first, most[1:]))
 
 
-def _unit(kernel: tir.Kernel, dim: tir.Dim) -> int:
+def unit(kernel: tir.Kernel, dim: tir.Dim) -> int:
     """The smallest tile in which expressions count a dim, rounded up to its known factor."""
     found = []
     for e in _expressions(kernel):

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tidegate.check.knowledge import Spot
 from tidegate.check.sites import Group, Sites
 from tidegate.ir import tir
 
@@ -55,6 +56,8 @@ class Fault(Exception):
     since: Log | None = field(default=None, repr=False)
     waiting: tuple[Log, ...] = ()
     """In a deadlock what each group waits at."""
+    spot: Spot | None = field(default=None, repr=False)
+    """Where an abstract run has met it."""
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from itertools import combinations_with_replacement
 from math import gcd, inf
 
-from tidegate.check.control import Atom, Extreme, Index, Linear, Mod, Opaque, Quotient, Reader, Term, single
-from tidegate.check.knowledge import expression
+from tidegate.check.control import Atom, Extreme, Index, Linear, Mod, Opaque, Quotient, Reader, Term, expression, single
 from tidegate.check.sites import Group, everyone, groups
 from tidegate.ir import expr as ex
 from tidegate.ir import tir

@@ -25,6 +25,7 @@ from tidegate.ir.dtypes import DTYPES, F32, I32, dtype_advice
 from tidegate.ir.expr import Expr, Int, Sym, binary, factor, least, symbols
 from tidegate.ir.layout import Coord
 from tidegate.lang import surface
+from tidegate.lang.accumulate import with_accumulators
 from tidegate.lang.advice import EXPRESSIONS, GENERAL_ADVICE, STATEMENTS, on_condition, operand
 from tidegate.lang.dead import without_dead_ops
 from tidegate.lang.elementwise import OPERATORS, describe
@@ -68,7 +69,7 @@ def parse(
         warps=warps,
         tensors=tensors,
         grid=parser.scope.grid,
-        body=without_dead_ops(body),
+        body=without_dead_ops(with_accumulators(body)),
         span=source.span(source.tree),
         scalars=scalars,
         order=signature.order,

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from tidegate.ir import hir
 from tidegate.ir.layout import Coord, Layout
 from tidegate.ir.registers import renamed
-from tidegate.legalise.layouts import blocked, mma_accumulator, run_length
+from tidegate.legalise.layouts import blocked, mma_accumulator, run_length, shared_out
 
 REGISTER_BLOCK_BYTES = 16
 """Widest access of one thread."""
@@ -324,16 +324,17 @@ def _blocked(shape: Coord, runs: Mapping[int, int], warps: int, folds: Iterable[
     spare = tuple(sorted(folds))
     for axis, wish in runs.items():
         if axis != lead:
-            share = max(prod(shape) // (32 * warps * run), 1)
+            share = max(shared_out(shape) // (32 * warps * run), 1)
             cross = min(run_length(shape, axis, warps, wish), 1 << (share.bit_length() - 1))
             return blocked(shape, warps, lead, run, axis, cross, spare)
     return blocked(shape, warps, lead, run, spare=spare)
 
 
 def copy_layout(shape: Coord, size: int, warps: int, bytes_: int) -> Layout:
-    """How threads share a copy of a tile with rows of contiguous elements: ``bytes_`` per access at most."""
+    """How threads share a copy of a tile with rows of contiguous elements: ``bytes_`` per access at most. Few wide
+    pieces, which nobody waits for one by one, are better than work for every thread."""
     axis = len(shape) - 1
-    run = run_length(shape, axis, warps, max(bytes_ // size, 1))
+    run = run_length(shape, axis, warps, max(bytes_ // size, 1), idle=True)
     return blocked(shape, warps, axis, run)
 
 

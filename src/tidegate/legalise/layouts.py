@@ -74,11 +74,17 @@ def blocked(
     return Layout(shape, tuple(reg), tuple(lane), tuple(warp), rep)
 
 
-def run_length(shape: Coord, axis: int, warps: int, limit: int) -> int:
+def shared_out(shape: Coord) -> int:
+    """Elements of a tile that threads can share: its largest powers of two. What is odd each thread has to itself."""
+    return prod(s & -s for s in shape)
+
+
+def run_length(shape: Coord, axis: int, warps: int, limit: int, idle: bool = False) -> int:
     """How many neighbours along ``axis`` one thread should hold: at most ``limit``, a power of two that divides the
-    extent, and no more than leaves work for every thread."""
+    extent, and no more than leaves work for every thread. ``idle``: threads may go without where the tile has an odd
+    part, for the sake of wider pieces."""
     extent = shape[axis] & -shape[axis]
-    share = max(prod(shape) // (32 * warps), 1)
+    share = max((prod(shape) if idle else shared_out(shape)) // (32 * warps), 1)
     return min(1 << log2(max(limit, 1)), extent, 1 << log2(share))
 
 

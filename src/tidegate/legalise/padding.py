@@ -1,8 +1,9 @@
 """Tiles whose size threads cannot share well are held with room to spare.
 
-Threads share an axis by powers of two, so a row of 1000 elements would lie in one thread or eight. Where that leaves a
-thread with much more than its part, the axis is padded: loads and stores stop where the tile ends, and reductions fold
-what is in front of that. Elements behind it hold numbers that nothing looks at.
+Threads share an axis by powers of two, so a row of 1000 elements would lie in eight threads, and one of 1408 be read
+two bytes at a time. Where that leaves a thread with much more work than its part, the axis is padded: loads and stores
+stop where the tile ends, and reductions fold what is in front of that. What lies behind it are numbers that nothing
+looks at.
 """
 
 from __future__ import annotations
@@ -13,11 +14,15 @@ from math import prod
 from typing import Any
 
 from tidegate.ir import hir
+from tidegate.ir.expr import Int
 from tidegate.ir.layout import Coord
 from tidegate.legalise.layouts import blocked, run_length
 
-WORTH = 2
-"""Axes are padded where a thread would hold this many times what it holds of the padded tile."""
+WORTH = 1.5
+"""Axes are padded where a thread would have this many times the work that it has with the padded tile."""
+
+ACCESS = 4
+"""The work of an access to memory, in elements that are held and computed with."""
 
 WIDEST = 16
 """Bytes of the widest access of a thread."""
@@ -122,9 +127,9 @@ class Axes:
         return bytes_ <= CHEAP or room <= size + size // 8
 
     def window(self, window: hir.Window, value: hir.Value) -> None:
-        """Only a tile that runs over the whole of an axis ends where the tensor does."""
+        """Only the whole of an axis, or a slice that stays in its place, ends at a number."""
         tile = [a for a in window.axes if a.at is None]
-        moved = {i for i, a in enumerate(tile) if a.index is not None or a.start is not None or a.rows is not None}
+        moved = {i for i, a in enumerate(tile) if a.index or a.rows or not isinstance(a.start, Int | None)}
         self.kept |= {(value.id, axis) for axis in moved}
         if window.rows is not None:
             self.keep(window.rows)
@@ -136,14 +141,17 @@ def _room(values: list[hir.Value], axes: list[int], warps: int) -> int:
     size = value.shape[axis]
     run = WIDEST // min(v.dtype.size for v in values)
 
-    def per_thread(extent: int) -> int:
+    def work(extent: int) -> int:
+        """Of a thread, if the axis had that extent."""
         shape: Coord = (*value.shape[:axis], extent, *value.shape[axis + 1 :])
         lead = len(shape) - 1
-        return blocked(shape, warps, lead, run_length(shape, lead, warps, run)).registers
+        wide = run_length(shape, lead, warps, run)
+        held = blocked(shape, warps, lead, wide).registers
+        return held + ACCESS * (held // wide)
 
     rooms = {-(-size // unit) * unit for unit in (1 << bit for bit in range(1, size.bit_length() + 1))}
-    best = min(rooms, key=lambda extent: (per_thread(extent), extent))
-    return best if best > size and per_thread(size) >= WORTH * per_thread(best) else 0
+    best = min(rooms, key=lambda extent: (work(extent), extent))
+    return best if best > size and work(size) >= WORTH * work(best) else 0
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from math import gcd, lcm
 
 from tidegate.ir import hir, tir
-from tidegate.ir.expr import Expr, Int, Sym, factor, least
+from tidegate.ir.expr import Expr, Int, Sym, binary, factor, least
 
 DEFAULT_MULTIPLE = 16
 """What is taken to divide a size that is not given (checked when the kernel is called)."""
@@ -98,7 +98,10 @@ class Tensors:
         if axis.at is not None:
             return None if self.within(axis.at, axis.extent) else axis.extent
         if axis.start is not None:
-            fits = isinstance(axis.start, Int) and self.within(Int(axis.start.value + axis.size - 1), axis.extent)
+            stop = Int(axis.start.value + axis.size) if isinstance(axis.start, Int) else None
+            fits = stop is not None and self.within(Int(stop.value - 1), axis.extent)
+            if axis.ends and stop is not None:
+                return stop if fits else binary("min", stop, axis.extent)
             return None if fits else axis.extent
         if axis.index is None:
             return axis.extent if axis.ends else None

@@ -9,7 +9,9 @@ from tidegate.analyze.access import Access
 from tidegate.analyze.depend import Dependence, Kind, Scope
 from tidegate.analyze.memory import Allocation
 from tidegate.ir import legal, tir
-from tidegate.plan.order import OLDEST, Facts, Unmet, Walk
+from tidegate.plan.facts import Facts
+from tidegate.plan.order import Found, Unmet, Walk
+from tidegate.plan.pending import OLDEST
 from tidegate.plan.pipeline import Schedule
 from tidegate.plan.plan import (
     AsyncPlan,
@@ -33,12 +35,15 @@ def by_place(syncs: Iterable[Sync]) -> dict[str, list[Sync]]:
     return found
 
 
-def unordered(nodes: tuple[Node, ...], facts: Facts, syncs: Iterable[Sync]) -> tuple[Unmet, ...]:
-    """The dependences that these syncs leave unordered."""
+def unordered(nodes: tuple[Node, ...], facts: Facts, syncs: Iterable[Sync], first: bool = False) -> tuple[Unmet, ...]:
+    """The dependences that these syncs leave unordered, or the ``first`` of them."""
     found: dict[tuple[str, str], Unmet] = {}
     for case in facts.cases:
-        check = Walk(facts, case, by_place(syncs))
-        check.run(nodes)
+        check = Walk(facts, case, by_place(syncs), first=first)
+        try:
+            check.run(nodes)
+        except Found:
+            return tuple(check.unmet.values())
         found |= check.unmet
     return tuple(found.values())
 
@@ -49,7 +54,7 @@ def only_needed(nodes: tuple[Node, ...], facts: Facts, syncs: Sequence[Sync]) ->
     kept = list(syncs)
     for sync in sorted(syncs, key=lambda s: s.kind is SyncKind.COPY_COMMIT):
         rest = [s for s in kept if s is not sync]
-        if not unordered(nodes, facts, rest):
+        if not unordered(nodes, facts, rest, first=True):
             kept = rest
     for at, sync in enumerate(kept):
         if sync.kind is SyncKind.COPY_WAIT:
@@ -67,7 +72,7 @@ def _loosest(nodes: tuple[Node, ...], facts: Facts, syncs: Sequence[Sync], at: i
     best = syncs[at]
     while (best.count or 0) < OLDEST:
         looser = replace(best, count=(best.count or 0) + 1)
-        if unordered(nodes, facts, [*syncs[:at], looser, *syncs[at + 1 :]]):
+        if unordered(nodes, facts, [*syncs[:at], looser, *syncs[at + 1 :]], first=True):
             break
         best = looser
     return best

@@ -8,22 +8,19 @@ inserts what is missing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product
-from math import inf
+from itertools import count as count_from
+from math import inf, lcm
 
 from tidegate.analyze.depend import Dependence, Kind, joint
 from tidegate.ir import legal, tir
-from tidegate.ir.expr import Bin, Expr, Int, evaluate, parts, substitute, symbols
-from tidegate.plan.plan import Sync, SyncKind
-from tidegate.plan.timeline import END, Group, Guard, Issue, Node, Repeat, Turn, When, walk
-
-OPEN = -1
-"""Age of a copy whose group is not committed yet."""
-
-OLDEST = 64
-"""Ages saturate here; a wait for more groups than this is never needed."""
+from tidegate.ir.expr import Bin, Expr, Int, Sym, add, evaluate, less, negated, parts, substitute, symbols
+from tidegate.plan.conditions import Given
+from tidegate.plan.facts import Facts
+from tidegate.plan.pending import OPEN, Key, Pending, State, Wanted, apply, join, met, wanted
+from tidegate.plan.plan import Sync
+from tidegate.plan.timeline import END, Guard, Issue, Node, Repeat, Turn, When, walk
 
 MOST_TRIPS = 64
 """Trips of a known number that are walked one by one; the states of further ones are joined."""
@@ -31,27 +28,14 @@ MOST_TRIPS = 64
 MOST_STATES = 16
 """Trips of an unknown number that are walked one by one before their states are joined."""
 
-MOST_SPLITS = 3
-"""Sizes that are taken to be 0 or not, each in its own walk; of further ones nothing is known."""
+MOST_HEAD = 8
+"""First trips of an unknown number whose index conditions are told apart from the others."""
 
-RISING = ("+", "*", "/", "cdiv", "min", "max")
-"""Operators of numbers from 0 on whose result falls with no operand but a divisor."""
+MOST_RESIDUES = 6
+"""Remainders of such an index that are told apart."""
 
-Key = tuple[str, str, int]
-"""Step, ring, and item modulo the ring's depth, counted from the reader's current item."""
-
-
-@dataclass(frozen=True)
-class Pending:
-    """An access that later ones may conflict with. ``age``: groups committed since (None: complete); ``passed``: its
-    reader has gone on to the next item."""
-
-    age: int | None
-    met: frozenset[str | tuple[int, ...]] = frozenset()
-    passed: bool = False
-
-
-State = dict[Key, Pending]
+MOST_FORKS = 4
+"""Conditions at once of which both outcomes are walked apart; of further ones the outcomes are joined."""
 
 
 @dataclass(frozen=True)
@@ -64,65 +48,33 @@ class Unmet:
     complete: bool
 
 
+Turned = Mapping[str, frozenset[int]]
+"""How often channels may have been used so far, modulo their depths: of those whose rings share bytes with others.
+Replaced, never changed in place."""
+
+ZERO = frozenset((0,))
+
+
+class Found(Exception):
+    """A dependence that nothing orders."""
+
+
 @dataclass(frozen=True)
-class Facts:
-    """What the walk needs to know of the program. ``cases``: per size that loops depend on, whether it is 0; every
-    run falls into one of them."""
+class Asking:
+    """What a node asks, inner nodes included: conditions, and whether loops of an open number of trips run. ``steady``:
+    of which the names stand for the same in all of it; ``sets``: names that it lets stand for something else."""
 
-    program: legal.LegalProgram
-    groups: tuple[Group, ...]
-    dependences: tuple[Dependence, ...]
-    touches: Mapping[str, str]
-    copies: frozenset[str]
-    cases: tuple[Mapping[str, bool], ...]
-    indices: frozenset[str]
-    scalars: frozenset[str]
-
-    def group(self, ring: str) -> Group | None:
-        return next((g for g in self.groups if ring in g.rings), None)
-
-    def open(self, trips: Expr) -> bool:
-        """Can the number of trips be 0 for other reasons than that a size is 0?"""
-        names = set(symbols(trips))
-        if names & self.scalars or any(isinstance(p, Bin) and p.op not in RISING for p in parts(trips)):
-            return True
-        return bool(names) and evaluate(trips, {n: 0 if n in self.indices else 2**20 for n in names}) < 1
-
-    def depth(self, ring: str) -> int:
-        group = self.group(ring)
-        return group.depth if group else 1
-
-
-def facts(
-    program: legal.LegalProgram,
-    groups: tuple[Group, ...],
-    dependences: tuple[Dependence, ...],
-    touches: Mapping[str, str],
-) -> Facts:
-    """``touches``: step -> ring or tensor that it accesses."""
-    copies = frozenset(s.id for s in legal.steps(program.body) if type(s.instr).completes is tir.Completion.COPY_GROUP)
-    indices = frozenset(a.name for a in program.grid) | {loop.index for loop in legal.loops(program.body)}
-    scalars = frozenset(s.name for s in program.scalars)
-    known = Facts(program, groups, dependences, touches, copies, (), indices, scalars)
-    return replace(known, cases=_cases(program, known))
-
-
-def _cases(program: legal.LegalProgram, facts: Facts) -> tuple[Mapping[str, bool], ...]:
-    """Loops over one size run zero times together, and never where a grid over that size has a CTA."""
-    closed = [loop.trips for loop in legal.loops(program.body) if not facts.open(loop.trips)]
-    used = dict.fromkeys(n for trips in closed for n in symbols(trips))
-    loops = [n for n in used if n not in facts.indices]  # a limit by an index is never 0
-    run = {n for axis in program.grid for n in symbols(axis.extent)}
-    free = [n for n in loops if n not in run][:MOST_SPLITS]
-    known = dict.fromkeys(run, False)
-    return tuple({**known, **dict(zip(free, some, strict=True))} for some in product((False, True), repeat=len(free)))
+    all: tuple[Expr, ...]
+    steady: tuple[Expr, ...]
+    sets: frozenset[str]
 
 
 @dataclass
 class Walk:
     """One pass over a timeline. ``zero``: the case of sizes; ``fixed``: syncs that stand; ``insert``: note what is
-    missing in ``wanted``; ``demands``: place -> reads of current items that must be ready there; ``assumed``: whether
-    loops of an open number of trips, with what is issued ahead for them, run."""
+    missing in ``wanted``; ``demands``: place -> reads of current items that must be ready there; ``given``: what holds
+    on the way, ``forks``: on so many conditions of which both outcomes are walked apart; ``first``: raise Found at the
+    first dependence that nothing orders."""
 
     facts: Facts
     zero: Mapping[str, bool]
@@ -132,20 +84,19 @@ class Walk:
     wanted: dict[str, Wanted] = field(default_factory=dict)
     unmet: dict[tuple[str, str], Unmet] = field(default_factory=dict)
     indices: dict[str, int] = field(default_factory=dict)
-    assumed: dict[str, bool] = field(default_factory=dict)
+    given: Given = frozenset()
+    forks: int = 0
     quiet: bool = False
+    first: bool = False
 
     def __post_init__(self) -> None:
         self.by_sink: dict[str, list[Dependence]] = {}
         for d in self.facts.dependences:
             self.by_sink.setdefault(d.sink, []).append(d)
-        self.trips_of: dict[str, Expr] = {loop.id: loop.trips for loop in legal.loops(self.facts.program.body)}
+        self.loops = {loop.id: loop for loop in legal.loops(self.facts.program.body)}
+        self.questions: dict[int, Asking] = {}
         crossing = {place for d in self.facts.dependences if d.slots for place in d.places}
-        # Uses of each channel so far, modulo its depth (None: not known, or of no interest as its rings share no bytes
-        # with others). Replaced, never changed in place.
-        self.turned: Mapping[str, int | None] = {
-            g.name: 0 if crossing & set(g.rings) else None for g in self.facts.groups
-        }
+        self.turned: Turned = {g.name: ZERO for g in self.facts.groups if crossing & set(g.rings)}
 
     def run(self, nodes: tuple[Node, ...]) -> None:
         state = self.block(nodes, {})
@@ -160,36 +111,98 @@ class Walk:
     def block(self, nodes: Sequence[Node], state: State) -> State:
         at = 0
         while at < len(nodes):
-            if loop := self.opens(nodes[at]):
-                end = next(n for n in range(at, len(nodes)) if nodes[n].place == loop) + 1
-                state, at = self.either(loop, nodes[at:end], state), end
-                continue
             node = nodes[at]
+            if fork := self.fork(nodes, at):
+                condition, end = fork
+                state, at = self.either(condition, nodes[at:end], state), end
+                continue
             for sync in self.fixed.get(node.place, ()):
                 state = apply(state, sync)
             state = self.settle(node.place, state, [*self.demanded(node, state), *self.needs(node, state)])
             state, at = self.node(node, state), at + 1
         return state
 
-    def opens(self, node: Node) -> str:
-        """The loop of an open number of trips that begins with this node: what is issued ahead of it, or itself."""
-        loop = node.loop if isinstance(node, Guard) else node.loop.id if isinstance(node, Repeat) else ""
-        return loop if loop and loop not in self.assumed and self.facts.open(self.known(self.trips_of[loop])) else ""
+    def fork(self, nodes: Sequence[Node], at: int) -> tuple[Expr, int] | None:
+        """A condition of which both outcomes are walked apart from this node on, and up to where: whether a loop of an
+        open number of trips runs, or what the node asks and is asked again later."""
+        node = nodes[at]
+        loop = self.loops.get(node.loop) if isinstance(node, Guard) else node.loop if isinstance(node, Repeat) else None
+        if loop is not None and self.facts.open(self.known(loop.trips)):
+            runs = less(0, loop.trips)
+            if self.truth(runs) is None:
+                end = next((n + 1 for n in range(at, len(nodes)) if nodes[n].place == loop.id), at + 1)
+                return runs, max(end, self.reach(runs, nodes, at))
+        if self.forks >= MOST_FORKS or isinstance(node, (Issue, Turn)):
+            return None
+        for condition in self.asking(node).steady:
+            if self.truth(condition) is None and (end := self.reach(condition, nodes, at)):
+                return condition, end
+        return None
 
-    def either(self, loop: str, nodes: Sequence[Node], entering: State) -> State:
-        """The state behind a loop that runs or not."""
-        before, found = self.turned, []
-        for runs in (False, True):
-            self.turned, self.assumed[loop] = before, runs
+    def asking(self, node: Node) -> Asking:
+        if id(node) not in self.questions:
+            found = dict.fromkeys(e for n in walk((node,)) for e in self.question(n))
+            sets = frozenset(_set_in(node))
+            steady = tuple(e for e in found if not sets & self.names(e))
+            self.questions[id(node)] = Asking(tuple(found), steady, sets)
+        return self.questions[id(node)]
+
+    def question(self, node: Node) -> tuple[Expr, ...]:
+        if isinstance(node, When):
+            return (node.condition,)
+        if isinstance(node, Repeat) and self.facts.open(node.loop.trips):
+            return (less(0, node.loop.trips),)
+        return ()
+
+    def names(self, e: Expr) -> set[str]:
+        """The names in a condition that may come to stand for something else."""
+        return {n for n in symbols(e) if n not in self.facts.held}
+
+    def reach(self, condition: Expr, nodes: Sequence[Node], at: int) -> int:
+        """The end of the nodes from ``at`` on that ask something which a condition decides, 0 if none does."""
+        mine, end = self.names(condition), 0
+        for n in range(at, len(nodes)):
+            asking = self.asking(nodes[n])
+            again = isinstance(nodes[n], Repeat) and condition in asking.all
+            if again or (n > at and any(self.decides(condition, e) for e in asking.all)):
+                end = n + 1
+            if mine & asking.sets:
+                break
+        return end
+
+    def decides(self, condition: Expr, other: Expr) -> bool:
+        """Does the outcome of a condition say anything of another that is open?"""
+        first = substitute(other, {loop.index: Int(0) for loop in self.loops.values()})
+        for e in (other, first) if first != other else (other,):
+            one, two = self.simple(condition), self.simple(e)
+            if not set(symbols(one)) & set(symbols(two)) or self.truth(e) is not None:
+                continue
+            for outcome in (one, negated(one)):
+                if self.facts.conditions.truth(two, self.given | {outcome}) is not None:
+                    return True
+        return False
+
+    def either(self, condition: Expr, nodes: Sequence[Node], entering: State) -> State:
+        """The state behind nodes, the condition holding or not."""
+        before, given, found = self.turned, self.given, []
+        self.forks += 1
+        for outcome in (negated(condition), condition):
+            self.turned, self.given = before, given | {self.simple(outcome)}
             found.append((self.block(nodes, entering), self.turned))
-        del self.assumed[loop]
-        (skipped, one), (run, other) = found
-        self.turned = agreed(one, other)
-        return join(skipped, run)
+        self.forks -= 1
+        self.given = _without(given, {name for node in nodes for name in self.asking(node).sets})
+        (one, turned), (other, turned_too) = found
+        self.turned = either_of(turned, turned_too)
+        return join(one, other)
 
     def known(self, e: Expr) -> Expr:
         """The expression with the indices at their trips."""
         return substitute(e, {name: Int(at) for name, at in self.indices.items()})
+
+    def simple(self, e: Expr) -> Expr:
+        """The expression with all that is known of its names: trips, sizes that are 0, integers of one place."""
+        zero = {name: Int(0) for name, zero in self.zero.items() if zero}
+        return substitute(e, {**zero, **{name: Int(at) for name, at in self.indices.items()}, **self.facts.held})
 
     def node(self, node: Node, state: State) -> State:
         match node:
@@ -198,27 +211,34 @@ class Walk:
             case Turn():
                 return self.turn(node, state)
             case Guard() | When():
-                holds = self.truth(node)
+                holds = self.truth(node.condition)
                 if holds is False:
                     return state
+                before, given = self.turned, self.given
+                self.given = given | {self.simple(node.condition)}
                 inside = self.block(node.body, state)
-                return inside if holds else join(state, inside)
+                self.given = _without(given, self.asking(node).sets)
+                if holds:
+                    return inside
+                self.turned = either_of(before, self.turned)
+                return join(state, inside)
             case Repeat():
+                self.given = _without(self.given, {node.loop.index})
                 return self.repeat(node, state)
 
     def repeat(self, node: Repeat, entering: State) -> State:
         trips = self.known(node.loop.trips)
         if isinstance(trips, Int):
             return self.left(node, self.exactly(node, entering, trips.value))
-        runs = self.assumed.get(node.loop.id)
+        runs = self.truth(less(0, node.loop.trips))
         if runs is None and any(self.zero.get(n) for n in set(symbols(trips)) - self.facts.indices):
             runs = False
-        turned, least, most = self.turned, 1 if runs else self.least(trips), at_most(trips)
+        turned, least, most = self.turned, max(self.least(trips), int(runs is True)), at_most(trips)
         if not most or runs is False:
             return self.left(node, entering)
         leaving = self.any_number(node, entering, max(least, 1), most)
         if not least:
-            leaving, self.turned = join(entering, leaving), agreed(turned, self.turned)
+            leaving, self.turned = join(entering, leaving), either_of(turned, self.turned)
         return self.left(node, leaving)
 
     def least(self, trips: Expr) -> int:
@@ -229,37 +249,86 @@ class Walk:
 
     def any_number(self, node: Repeat, entering: State, least: int, most: float) -> State:
         """The state behind ``least`` (1 or more) to ``most`` trips: of every number of trips until states recur. Where
-        they do not soon, what holds at the head of the body is joined to a fixed point."""
-        state = entering
-        for _ in range(min(least, MOST_TRIPS) - 1):
+        they do not soon, what holds at the head of the body is joined to a fixed point. Trips that conditions tell from
+        others are told apart: the first ones, and those of one remainder."""
+        head, period = self.told_apart(node)
+        ahead = any(isinstance(n, Guard) for n in node.body)
+        least = min(least, MOST_TRIPS)
+        seen: list[tuple[State, Turned, int]] = []
+        state, given, left = entering, self.given, list[tuple[State, Turned]]()
+        for at in count_from():
+            self.tell(node.loop, at, head, period, given)
+            now = (state, self.turned, at % period)
+            if at >= most or now in seen:
+                break
+            settled = len(seen) == MOST_STATES
+            if settled:
+                self.tell(node.loop, head, head, 1, given)
+                state = self.fixed_point(node, state)
+            if at >= max(head, least):
+                seen.append(now)
+            before, turned = state, self.turned
             state = self.trip(node, state)
-        seen: list[tuple[State, Mapping[str, int | None]]] = []
-        leaving: State | None = None
-        turned = self.turned
-        while (state, self.turned) not in seen and (not seen or least + len(seen) <= most):
-            if len(seen) == MOST_STATES:
-                return self.joined(node, state)
-            seen.append((state, self.turned))
-            state = self.trip(node, state)
-            leaving = state if leaving is None else join(leaving, state)
-            turned = self.turned if len(seen) == 1 else agreed(turned, self.turned)
-        assert leaving is not None  # states recur after a trip only
-        self.turned = turned
+            if at + 1 >= least:
+                left.append(self.last_trip(node, before, turned) if ahead else (state, self.turned))
+            if settled:
+                break
+        self.indices.pop(node.loop.index, None)
+        self.given = given
+        leaving, self.turned = left[0]  # there are as many trips as the least, and states recur after a trip only
+        for other, turned in left[1:]:
+            leaving, self.turned = join(leaving, other), either_of(self.turned, turned)
         return leaving
 
+    def last_trip(self, node: Repeat, state: State, turned: Turned) -> tuple[State, Turned]:
+        """Where a trip leads behind which there is none: nothing is issued ahead in it. It comes after one that has a
+        next one, so that what that wants stands in both."""
+        following = self.turned
+        self.turned = turned
+        self.given |= {self.simple(Bin("<=", node.loop.trips, add(Sym(node.loop.index), 1)))}
+        found = self.trip(node, state), self.turned
+        self.turned = following
+        return found
+
+    def tell(self, loop: legal.Loop, at: int, head: int, period: int, given: Given) -> None:
+        """Notes what is known in trip ``at`` of an unknown number: the index, or that it is behind the first ones."""
+        if at < head:
+            self.indices[loop.index] = at
+            self.given = given | {self.simple(less(at, loop.trips))}
+            return
+        self.indices.pop(loop.index, None)
+        here = {less(Sym(loop.index), loop.trips), Bin("<=", Int(head), Sym(loop.index))}
+        if period > 1:
+            here.add(Bin("==", Bin("%", Sym(loop.index), Int(period)), Int(at % period)))
+        self.given = given | {self.simple(e) for e in here}
+
+    def told_apart(self, node: Repeat) -> tuple[int, int]:
+        """How many first trips of a loop, and by what remainder the others, conditions tell from each other."""
+        index = node.loop.index
+        asked = [n.condition for n in walk(node.body) if isinstance(n, When) and index in set(symbols(n.condition))]
+        moduli = [p.b for e in asked for p in parts(e) if isinstance(p, Bin) and p.op == "%" and isinstance(p.b, Int)]
+        numbers = [p.value for e in asked for p in parts(e) if isinstance(p, Int) and p not in moduli]
+        period = lcm(*(m.value for m in moduli), 1)
+        head = max((abs(n) + 1 for n in numbers), default=0)
+        return min(head, MOST_HEAD), period if 0 < period <= MOST_RESIDUES else 1
+
     def joined(self, node: Repeat, entering: State) -> State:
-        """The state behind one trip or more, what holds at the head of the body being joined to a fixed point."""
+        """The state behind one trip or more."""
+        return self.trip(node, self.fixed_point(node, entering))
+
+    def fixed_point(self, node: Repeat, entering: State) -> State:
+        """What may hold at the head of the body, after any number of trips."""
         state, was_quiet = entering, self.quiet
         self.quiet = True
         while True:
             before = self.turned
             following = join(state, self.trip(node, state))
-            self.turned = agreed(before, self.turned)
+            self.turned = either_of(before, self.turned)
             if following == state and self.turned == before:
                 break
             state = following
         self.quiet = was_quiet
-        return self.trip(node, state)
+        return state
 
     def exactly(self, node: Repeat, entering: State, count: int) -> State:
         """The state behind a known number of trips."""
@@ -275,7 +344,7 @@ class Walk:
     def trips(self, node: Repeat, state: State, count: int) -> State:
         """Trip after trip. Once states recur, whole cycles of trips that decide no guard are left out."""
         last = count - 1 - max((g.ahead for g in self.facts.groups if g.loop == node.loop.id), default=0)
-        seen: list[tuple[State, Mapping[str, int | None]]] = []
+        seen: list[tuple[State, Turned]] = []
         asked = any(node.loop.index in symbols(e) for n in walk(node.body) for e in decided_by(n))
         at = 0
         while at < count:
@@ -294,19 +363,15 @@ class Walk:
     def trip(self, node: Repeat, state: State) -> State:
         return self.block(node.body, state)
 
-    def truth(self, guard: Guard | When) -> bool | None:
-        """Does the condition hold, as far as the trip and the sizes are known?"""
-        runs = self.assumed.get(guard.loop) if isinstance(guard, Guard) else None
-        if runs is False:
-            return False
-        values = {**self.indices, **{name: 0 for name, zero in self.zero.items() if zero}}
-        known = substitute(guard.condition, {name: Int(at) for name, at in values.items()})
+    def truth(self, condition: Expr) -> bool | None:
+        """Does the condition hold, as far as the trip, the sizes and the way here tell?"""
+        known = self.simple(condition)
         if not set(symbols(known)):
             return bool(evaluate(known, {}))
         match known:
-            case Bin("<", Int(at), trips) if at < (1 if runs else self.least(trips)):
+            case Bin("<", Int(at), trips) if at < self.least(trips):
                 return True
-        return None
+        return self.facts.conditions.truth(known, self.given)
 
     def left(self, node: Repeat, state: State) -> State:
         """The state behind a loop: fills run ahead only for trips that come, so none waits for its reader any more."""
@@ -322,6 +387,8 @@ class Walk:
         return node.step.id, place, node.item % self.facts.depth(place)
 
     def issue(self, node: Issue, state: State) -> State:
+        if isinstance(node.step.instr, tir.LdScalar):
+            self.given = _without(self.given, {node.step.instr.scalar})
         key = self.key(node)
         if key is None:
             return state
@@ -331,8 +398,9 @@ class Walk:
         if node.side == "fill":
             return state
         group = next(g for g in self.facts.groups if g.name == node.channel)
-        uses = self.turned[group.name]
-        self.turned = {**self.turned, group.name: None if uses is None else (uses + 1) % group.depth}
+        if group.name in self.turned:
+            uses = frozenset((n + 1) % group.depth for n in self.turned[group.name])
+            self.turned = {**self.turned, group.name: uses}
         moved: State = {}
         for (step, ring, item), pending in state.items():
             if ring not in group.rings:
@@ -346,18 +414,24 @@ class Walk:
         """What must be ordered before a node: its own access, or, for a guard, those of its body (a sync goes outside
         the guard)."""
         if isinstance(node, Guard):
-            if self.truth(node) is False:
-                return []
-            return [need for n in walk(node.body) if isinstance(n, Issue) for need in self.needs(n, state)]
+            return [need for n in self.live(node) for need in self.needs(n, state)]
         if not isinstance(node, Issue):
             return []
         key = self.key(node)
         return [] if key is None else self.conflicts(key, state)
 
+    def live(self, node: Node) -> Iterator[Issue]:
+        """What a node may issue."""
+        if isinstance(node, Issue):
+            yield node
+        elif isinstance(node, (Guard, When)) and self.truth(node.condition) is not False:
+            for inner in node.body:
+                yield from self.live(inner)
+
     def demanded(self, node: Node, state: State) -> list[tuple[Key, Dependence | None]]:
         """What the reads that must be ready at a node need there."""
         steps = self.demands.get(node.place)
-        if not steps or (isinstance(node, Guard) and self.truth(node) is False):
+        if not steps or (isinstance(node, Guard) and self.truth(node.condition) is False):
             return []
         found: list[tuple[Key, Dependence | None]] = []
         for step in steps:
@@ -371,7 +445,7 @@ class Walk:
         for d in self.by_sink.get(step, ()):
             for other, pending in state.items():
                 pair = self.between(d, other, place, item) if other[0] == d.source else None
-                if pair and ((d.awaits and pending.age is not None) or not _met(pending, pair)):
+                if pair and ((d.awaits and pending.age is not None) or not met(pending, pair)):
                     found.append((other, pair))
         return found
 
@@ -385,13 +459,13 @@ class Walk:
         scope = joint(s for a, b, s in d.slots if a in sources and b in sinks)
         return None if scope is None else d if scope == d.scope else replace(d, scope=scope)
 
-    def slots(self, ring: str, item: int) -> Sequence[int]:
+    def slots(self, ring: str, item: int) -> Collection[int]:
         """The slots in which an item can lie."""
         group = self.facts.group(ring)
         if group is None:
             return (0,)
-        uses = self.turned[group.name]
-        return range(group.depth) if uses is None else ((uses + item) % group.depth,)
+        uses = self.turned.get(group.name, range(group.depth))
+        return {(n + item) % group.depth for n in uses}
 
     # -------------------------------------------------------------------------------------- syncs
 
@@ -402,6 +476,8 @@ class Walk:
                 for key, d in needs:
                     unmet = Unmet(d, key[0], place, state[key].age is None)
                     self.unmet.setdefault((d.id if d else key[0], place), unmet)
+                    if self.first:
+                        raise Found
             return state
         if needs:
             # What an earlier round wanted stays, so that rounds only ever add and come to an end.
@@ -426,101 +502,6 @@ def missing(
     return [s for place, wanted in found.items() for s in wanted.syncs(place, facts.program.warps)]
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """What has to stand at one place: a commit, a wait that leaves ``count`` groups (None: no wait), a rendezvous
-    inside each of the warps ``lanes``, and one of all ``crossing`` warps."""
-
-    commit: bool = False
-    count: int | None = None
-    lanes: frozenset[int] = frozenset()
-    crossing: frozenset[int] = frozenset()
-
-    def __or__(self, other: Wanted) -> Wanted:
-        counts = [c for c in (self.count, other.count) if c is not None]
-        return Wanted(
-            self.commit or other.commit,
-            min(counts, default=None),
-            self.lanes | other.lanes,
-            self.crossing | other.crossing,
-        )
-
-    def syncs(self, place: str, warps: int) -> list[Sync]:
-        """The fewest syncs that do it: commit, one wait, one rendezvous."""
-        out: list[Sync] = []
-        if self.commit:
-            out.append(make(SyncKind.COPY_COMMIT, place))
-        if self.count is not None:
-            out.append(make(SyncKind.COPY_WAIT, place, count=self.count))
-        crossing = self.crossing | self.lanes if self.crossing else self.crossing  # one rendezvous does both
-        if len(crossing) == warps > 1:
-            out.append(make(SyncKind.BLOCK, place, "all warps"))
-        elif crossing:
-            out.append(make(SyncKind.NAMED, place, "warps " + ",".join(map(str, sorted(crossing)))))
-        elif self.lanes:
-            out.append(make(SyncKind.WARP, place, "each warp"))
-        return out
-
-
-def wanted(needs: list[tuple[Key, Dependence | None]], state: State) -> Wanted:
-    """What orders all needs at one place."""
-    ages = [age for k, d in needs if (age := state[k].age) is not None and (d is None or d.awaits)]
-    commit = OPEN in ages
-    scopes = [d.scope for k, d in needs if d is not None and not _met(state[k], d)]
-    return Wanted(
-        commit,
-        min(ages) + commit if ages else None,
-        frozenset[int]().union(*(s.warps for s in scopes if s.lanes)),
-        frozenset[int]().union(*(s.warps for s in scopes if not s.lanes)),
-    )
-
-
-def make(kind: SyncKind, place: str, participants: str = "each thread", count: int | None = None) -> Sync:
-    """A sync whose id, protected pairs and reason are filled in when the plan is finished."""
-    return Sync("", kind, place, participants, count, None, (), None, "")
-
-
-def _met(pending: Pending, dependence: Dependence) -> bool:
-    """Has a rendezvous since the access covered the threads of both sides?"""
-    scope = dependence.scope
-    if scope.private:
-        return True
-    if scope.lanes and "warp" in pending.met:
-        return True
-    return any(isinstance(m, tuple) and scope.warps <= set(m) for m in pending.met)
-
-
-def apply(state: State, sync: Sync) -> State:
-    """The state after a sync."""
-    match sync.kind:
-        case SyncKind.COPY_COMMIT:
-            return {
-                k: p if p.age is None else Pending(min(p.age + 1, OLDEST), p.met, p.passed) for k, p in state.items()
-            }
-        case SyncKind.COPY_WAIT:
-            limit = sync.count or 0
-            return {k: Pending(None) if p.age is not None and p.age >= limit else p for k, p in state.items()}
-        case SyncKind.BLOCK:
-            return {k: p for k, p in state.items() if p.age is not None}
-        case SyncKind.WARP | SyncKind.NAMED:
-            mark = "warp" if sync.kind is SyncKind.WARP else sync.warps
-            return {k: p if p.age is not None else Pending(None, p.met | {mark}) for k, p in state.items()}
-    return state
-
-
-def join(a: State, b: State) -> State:
-    """Either state may hold: what is pending in one is pending, with the least that both promise."""
-    out = dict(a)
-    for key, other in b.items():
-        mine = out.get(key)
-        if mine is None:
-            out[key] = other
-            continue
-        ages = [p.age for p in (mine, other) if p.age is not None]
-        out[key] = Pending(min(ages) if ages else None, mine.met & other.met, mine.passed or other.passed)
-    return out
-
-
 def at_most(trips: Expr) -> float:
     """An upper bound of a number of trips."""
     match trips:
@@ -529,6 +510,20 @@ def at_most(trips: Expr) -> float:
         case Bin("min", a, b):
             return min(at_most(a), at_most(b))
     return inf
+
+
+def _set_in(node: Node) -> Iterator[str]:
+    """The indices and integers that a node sets."""
+    for inner in walk((node,)):
+        if isinstance(inner, Repeat):
+            yield inner.loop.index
+        elif isinstance(inner, Issue) and isinstance(inner.step.instr, tir.LdScalar):
+            yield inner.step.instr.scalar
+
+
+def _without(given: Given, names: Collection[str]) -> Given:
+    """What still holds once names stand for something else."""
+    return frozenset(e for e in given if not any(n in names for n in symbols(e))) if given and names else given
 
 
 def decided_by(node: Node) -> tuple[Expr, ...]:
@@ -541,9 +536,9 @@ def decided_by(node: Node) -> tuple[Expr, ...]:
     return ()
 
 
-def agreed(a: Mapping[str, int | None], b: Mapping[str, int | None]) -> Mapping[str, int | None]:
-    """Uses of channels as far as both know the same."""
-    return {name: uses if b[name] == uses else None for name, uses in a.items()}
+def either_of(a: Turned, b: Turned) -> Turned:
+    """Uses of channels, one number or the other."""
+    return {name: uses | b[name] for name, uses in a.items()}
 
 
 def readers_of(repeat: Repeat, facts_: Facts, rings: tuple[str, ...]) -> tuple[str, ...]:

@@ -16,8 +16,10 @@ from tidegate.analyze.depend import Dependence, dependences
 from tidegate.analyze.memory import Allocation, allocate
 from tidegate.errors import OrderNotProvable, UnknownProducer
 from tidegate.ir import legal, tir
+from tidegate.plan.facts import Facts, facts
 from tidegate.plan.finish import assemble, is_copy, numbered, only_needed, touches, unordered
-from tidegate.plan.order import Facts, facts, make, missing, readers_of
+from tidegate.plan.order import missing, readers_of
+from tidegate.plan.pending import make
 from tidegate.plan.pipeline import Schedule, own_steps, pipelined
 from tidegate.plan.plan import AsyncPlan, Sync, SyncKind
 from tidegate.plan.timeline import Guard, Issue, Node, Repeat, When, after, groups, timeline, walk
@@ -63,8 +65,9 @@ def analyse_with(analysis: Analysis, places: Mapping[str, tuple[int, int]]) -> A
     return replace(analysis, allocation=allocation, dependences=found)
 
 
-def facts_for(analysis: Analysis, ahead: Mapping[str, int]) -> Facts:
-    return facts(analysis.program, groups(analysis.program, ahead), analysis.dependences, touches(analysis.accesses))
+def facts_for(analysis: Analysis, ahead: Mapping[str, int], nodes: tuple[Node, ...]) -> Facts:
+    channels = groups(analysis.program, ahead)
+    return facts(analysis.program, channels, analysis.dependences, touches(analysis.accesses), nodes)
 
 
 def in_order(analysis: Analysis) -> AsyncPlan:
@@ -91,7 +94,7 @@ def producer(name: object, target: Target) -> Callable[[Analysis], AsyncPlan]:
 
 def _produce(analysis: Analysis, name: str, schedule: Schedule) -> AsyncPlan:
     nodes = timeline(analysis.program, schedule)
-    known = facts_for(analysis, schedule.ahead)
+    known = facts_for(analysis, schedule.ahead, nodes)
     fixed = _regular_commits(nodes)
     syncs = [*fixed.values(), *missing(nodes, known, fixed, _demands(nodes, known, schedule))]
     ordered = _in_timeline_order(nodes, syncs)

@@ -6,8 +6,9 @@ from tidegate.analyze.memory import alignment, least_bytes, lives, ring_bytes, s
 from tidegate.errors import PlanRejected
 from tidegate.ir import legal
 from tidegate.ir.spec import is_name
+from tidegate.plan.facts import Facts
 from tidegate.plan.finish import unordered
-from tidegate.plan.order import Facts, Unmet
+from tidegate.plan.order import Unmet
 from tidegate.plan.pipeline import Schedule, last_product, movable, own_steps, problem
 from tidegate.plan.plan import AsyncPlan, SyncKind
 from tidegate.plan.producers import Analysis, analyse_with, facts_for
@@ -25,8 +26,8 @@ def validate(plan: AsyncPlan, analysis: Analysis) -> None:
     _schedule(schedule, analysis)
     nodes = timeline(analysis.program, schedule)
     _syncs(plan, {n.place for n in walk(nodes)} | {END})
-    facts = facts_for(analysis, schedule.ahead)
-    left = unordered(nodes, facts, plan.syncs)
+    facts = facts_for(analysis, schedule.ahead, nodes)
+    left = unordered(nodes, facts, plan.syncs, first=True)
     if left:
         raise _unordered(left[0], facts)
 

@@ -1,0 +1,141 @@
+"""What the conditions and bounds of a kernel compare: how closely a run has to look at its sizes and indices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from math import lcm
+
+from tidegate.check import control
+from tidegate.check.control import Atom, Index, Linear, Reader, Term, Test, tests_of
+from tidegate.ir import tir
+
+MAX_DISTANCE = 64
+"""Largest constant that conditions may compare an unknown trip count with."""
+
+
+@dataclass(frozen=True)
+class Survey:
+    """``distance``: per index and atom the largest distance that something looks at; ``near``: the first and last
+    values of an index that are told apart, where it is not what its distance says; ``ends``: of loops and grid axes;
+    ``forms``: of all bounds and conditions; ``tests``: those of the conditions; ``grid``: the axes."""
+
+    distance: Mapping[Term, int]
+    near: Mapping[str, tuple[int, int]]
+    ends: Mapping[str, Linear]
+    forms: tuple[Linear, ...]
+    tests: tuple[Test, ...]
+    grid: tuple[tir.GridAxis, ...]
+
+    def edges(self, name: str) -> tuple[int, int]:
+        """How many first and last values of an index are told apart."""
+        distance = self.distance.get(Index(name), 0)
+        return self.near.get(name, (distance + 1, distance + 1))
+
+    @cached_property
+    def compared(self) -> list[int]:
+        """What forms are compared with."""
+        return [n for form in self.forms for n in control.constants(form)]
+
+    @cached_property
+    def used_grid(self) -> list[tir.GridAxis]:
+        """The axes that control looks at."""
+        found = {a for form in self.forms for a in control.atoms(form)}
+        return [axis for axis in self.grid if Index(axis.name) in found]
+
+    @cached_property
+    def atoms(self) -> list[Atom]:
+        found = (a for form in self.forms for a in control.atoms(form))
+        return list(dict.fromkeys(a for a in found if isinstance(a, Atom)))
+
+    @cached_property
+    def running(self) -> frozenset[Atom]:
+        """The atoms that are not 0 where there is a CTA."""
+        extents = [self.ends[axis.name] for axis in self.grid]
+        return frozenset(a for e in extents if e.const <= 0 for a in alone(e))
+
+    @cached_property
+    def period(self) -> int:
+        """What all moduli of conditions divide."""
+        return lcm(*(m for form in self.forms for m in control.moduli(form)), 1)
+
+    def from_the_end(self, axis: tir.GridAxis) -> bool:
+        """Whether a condition may depend on how far the index is from its extent."""
+        mine = [t.value for t in self.tests if t.value.coefficient(Index(axis.name))]
+        return not self.ends[axis.name].terms or any(len(form.terms) > 1 for form in mine)
+
+
+def survey(kernel: tir.Kernel, reader: Reader, concrete: bool) -> Survey:
+    """``concrete``: whether the numbers that a run reads are known, and so the addresses of these matter."""
+    ends: dict[str, Linear] = {axis.name: reader.linear(axis.extent) for axis in kernel.grid}
+    forms: list[Linear] = []
+    distances: dict[Term, int] = {}
+    tests: list[Test] = []
+    compared: list[tuple[Test, int]] = []
+
+    def look(terms: Iterable[tuple[Term, int]]) -> None:
+        for term, distance in terms:
+            distances[term] = max(distances.get(term, 0), distance)
+
+    for stmt in tir.walk(kernel.body):
+        if isinstance(stmt, tir.For):
+            start, end = reader.linear(stmt.start), reader.linear(stmt.stop)
+            ends[stmt.index] = end
+            forms += [start, end]
+            offset = max(abs(start.const), *(control.constants(end) if end.terms else (0,)))
+            look([(Index(stmt.index), abs(start.const))])
+            look([*control.reach(start, offset), *control.reach(end, offset)])
+        elif isinstance(stmt, tir.If):
+            for test in tests_of(reader.formula(stmt.condition)):
+                tests.append(test)
+                forms.append(test.value)
+                if test.value.terms:
+                    distance = min(_distances(test.value, ends))
+                    look(control.reach(test.value, distance))
+                    compared.append((test, distance))
+        elif isinstance(stmt, tir.LdScalar) and concrete:
+            forms += [reader.linear(e) for e in stmt.src.origin]
+    near = dict(_closest(kernel, reader, ends, compared)) if kernel.scalars else {}
+    # An atom that ends a loop is looked at as closely as the loop's index.
+    for name, end in ends.items():
+        look(control.reach(end, distances.get(Index(name), 0)))
+    return Survey(distances, near, ends, tuple(forms), tuple(tests), kernel.grid)
+
+
+def _closest(
+    kernel: tir.Kernel, reader: Reader, ends: Mapping[str, Linear], tests: Iterable[tuple[Test, int]]
+) -> Iterator[tuple[str, tuple[int, int]]]:
+    """The fewest first and last values of each loop's index that have to be told apart: runs that split at what inputs
+    hold are many, and what a test leaves undecided they explore both ways."""
+    for loop in (s for s in tir.walk(kernel.body) if isinstance(s, tir.For)):
+        start, end = reader.linear(loop.start), ends[loop.index]
+        head = tail = max(abs(start.const), *(control.constants(end) if end.terms else (0,)))
+        for test, distance in tests:
+            c = test.value.coefficient(Index(loop.index))
+            if not c:
+                continue
+            rest = test.value.plus(control.single(Index(loop.index)), -c)
+            least, one, falls = -(-distance // abs(c)), test.op != ">=", c < 0
+            if rest.terms:  # compared with the end, or with something else
+                tail = max(tail, least + one - (falls and not one))
+            if not rest.terms or rest.plus(end, c).terms:
+                head = max(head, least + (falls or one))
+        # What was found out ahead of the first trips is asked while they are told apart.
+        yield loop.index, (min(max(head, tail, 1), MAX_DISTANCE), min(max(tail, 0), MAX_DISTANCE))
+
+
+def alone(form: Linear) -> list[Atom]:
+    """The atom that a form consists of, if it is one."""
+    if form.const == 0 and len(form.terms) == 1 and form.terms[0][1] == 1 and isinstance(form.terms[0][0], Atom):
+        return [form.terms[0][0]]
+    return []
+
+
+def _distances(form: Linear, ends: Mapping[str, Linear]) -> Iterable[int]:
+    """Constants that a condition compares with: of an index itself, or of its distance to the loop's end."""
+    yield max(control.constants(form))
+    for term, c in form.terms:
+        if isinstance(term, Index) and term.name in ends:
+            rest = form.plus(control.single(term), -c).plus(ends[term.name], c)
+            yield max(control.constants(rest))
