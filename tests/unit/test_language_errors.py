@@ -274,6 +274,8 @@ SOURCES: dict[str, list[str]] = {
         numbers("x = (t > 0.0) & size"),
         inside("i = tg.arange(16)\nx = (i + 1) * t"),
         inside('x = t.astype("f16") @ t'),
+        inside("b[m, n] += t - 1").replace('tg.Out["M", "K", "f32"]', 'tg.InOut["M", "K", "i32"]'),
+        inside("x = (t < 1) ** 2"),
         *(narrow(value) for value in ("t * 2", "-t", "tg.exp(t)", "t.T if B else t")),
     ],
     "TG203": [

@@ -94,7 +94,7 @@ class Derived(Elementwise):
             raise BadCall(span, what=what, advice=advice + "else use tg.sqrt, or tg.exp2(tg.log2(x) * y)")
         if base.dtype == BOOL or (n < 0 and not base.dtype.floating):
             advice = (
-                "cast the mask first"
+                f"cast the mask: {self.casted(base)}"
                 if base.dtype == BOOL
                 else f"1 / x**{-n} is a fraction: {self.casted(base)} ** {n}"
             )

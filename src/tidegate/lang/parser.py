@@ -21,7 +21,7 @@ from tidegate.errors import (
     WrongDirection,
 )
 from tidegate.ir import hir
-from tidegate.ir.dtypes import DTYPES, F32, I32, dtype_advice
+from tidegate.ir.dtypes import DTYPES, F32, I32, DType, dtype_advice
 from tidegate.ir.expr import Expr, Int, Sym, binary, factor, least, symbols
 from tidegate.ir.layout import Coord
 from tidegate.lang import surface
@@ -153,6 +153,11 @@ def advice_on_shape(wanted: Coord, tile: hir.Value, value: ast.expr) -> str:
     if rank >= 0 and all(n in (1, w) for n, w in zip(tile.shape, wanted[rank:], strict=True)):
         return f"a store does not repeat elements: add the tile to tg.zeros({wanted})"
     return "use tile sizes that agree"
+
+
+def together(a: DType, b: DType) -> bool:
+    """Do elementwise operations take tiles of these dtypes together?"""
+    return a == b or (a.kind == b.kind and F32 in (a, b))
 
 
 class _Parser:
@@ -305,7 +310,14 @@ class _Parser:
             )
         old = self.scope.value(tensor.name, tensor.dtype, window.shape)
         self.scope.ops.append(hir.Load(old, window, None, 1, None, span))
-        new = self.expressions.compute(OPERATORS[type(node.op)], [old, self.expressions.parse(node.value)], span, "")
+        value = self.expressions.parse(node.value)
+        if isinstance(value, hir.Value) and not together(old.dtype, value.dtype):
+            raise DtypeMismatch(
+                self.source.span(node.value),
+                what=f"{tensor.name} holds {tensor.dtype}, the tile {value.name} {value.dtype}",
+                advice=f"cast it: {self.expressions.casted(value, tensor.dtype)}",
+            )
+        new = self.expressions.compute(OPERATORS[type(node.op)], [old, value], span, "")
         assert isinstance(new, hir.Value)  # one operand is a tile
         self.write(span, tensor, window, new, node.value)
 
