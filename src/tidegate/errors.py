@@ -267,7 +267,7 @@ class BadSchedule(TidegateError):
     message = "{what}"
     hint = "{advice}"
     example = (
-        "stages=3 outside a tg.tiles loop: the tile is filled once, and needs one slot",
+        "stages=3 outside a loop: the tile is filled once, and needs one slot",
         "drop stages=, or load the tile inside the loop that uses it",
     )
 

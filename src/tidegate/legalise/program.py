@@ -344,7 +344,7 @@ class _Legaliser(Gathering):
         if node.stages > 1 and not loop:
             raise BadSchedule(
                 node.span,
-                what=f"stages={node.stages} outside a tg.tiles loop: the tile is filled once, and needs one slot",
+                what=f"stages={node.stages} outside a loop: the tile is filled once, and needs one slot",
                 advice="drop stages=, or load the tile inside the loop that uses it",
             )
         ring = self.build.ring(node.result.name, node.result.dtype, shape, node.stages, loop, True, node.span)
