@@ -50,15 +50,15 @@ class TidegateError(Exception):
         if self.span:
             parts.append(self.span.render())
         for span, label in self.related:
-            parts.append(span.render(label) if span else f"  note: {label}")
+            again = span and self.span and (span.file, span.line) == (self.span.file, self.span.line)
+            parts.append(f"  note: {label}" if not span else span.pointer(label) if again else span.render(label))
         if self.hint:
             parts.append(f"  try: {self.next_step}")
         return "\n".join(parts)
 
     def to_json(self) -> dict[str, object]:
-        where = None
-        if self.span:
-            where = {"file": self.span.file, "line": self.span.line, "column": self.span.column}
+        at = self.span
+        where = {"file": at.file, "line": at.line, "column": at.column} if at else None
         return {"code": self.code, "title": self.title, "message": self.text, "hint": self.next_step, "where": where}
 
 
@@ -267,7 +267,7 @@ class BadSchedule(TidegateError):
     message = "{what}"
     hint = "{advice}"
     example = (
-        "stages=3 outside a tg.tiles loop: the tile is filled once, and needs one slot",
+        "stages=3 outside a loop: the tile is filled once, and needs one slot",
         "drop stages=, or load the tile inside the loop that uses it",
     )
 

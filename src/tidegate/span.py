@@ -20,18 +20,18 @@ class Span:
 
     def render(self, label: str = "") -> str:
         """The location, the line and a caret under it."""
-        number = str(self.line)
+        gutter, text = " " * len(str(self.line)), self.text.expandtabs(1).strip()
+        return f"  {self.file}:{self.line}\n {gutter} |\n {self.line} | {text}\n{self.pointer(label)}"
+
+    def pointer(self, label: str = "") -> str:
+        """The caret alone, for a line that stands above."""
         text = self.text.expandtabs(1)
         stripped = text.lstrip()
         shift = len(text) - len(stripped)
         start = max(self.column - shift, 0)
         width = max(min(self.end_column - shift, len(stripped.rstrip())) - start, 1)
-        gutter = " " * len(number)
-        pointer = " " * start + "^" * width
-        return (
-            f"  {self.file}:{self.line}\n {gutter} |\n {number} | {stripped.rstrip()}\n"
-            f" {gutter} | {pointer}{' ' + label if label else ''}"
-        )
+        gutter = " " * len(str(self.line))
+        return f" {gutter} | {' ' * start}{'^' * width}{' ' + label if label else ''}"
 
 
 def calling(above: int) -> Span | None:

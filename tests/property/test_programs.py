@@ -9,20 +9,23 @@ from hypothesis import HealthCheck, Phase, given, settings
 from judging import VARIANTS, judge
 from strategies import RandomProgram, programs, seeded
 
-RUNS = int(os.environ.get("TIDEGATE_RANDOM_PROGRAMS", "25"))
-"""Programs per test and part; benchmarks/random_programs.py runs any number and counts what it finds."""
+RUNS = int(os.environ.get("TIDEGATE_RANDOM_PROGRAMS", "300"))
+"""Programs; benchmarks/random_programs.py runs any number and counts what it finds."""
+
+PARTS = 60
+"""Tests that workers share: some programs take many times as long as others."""
 
 
 # Shrinking such programs takes minutes and gains little: they are small, and the report names variant and statement.
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("part", range(12))  # so that workers share them
+@pytest.mark.parametrize("part", range(PARTS))
 def test_random_programs_are_refused_or_right(part: int) -> None:
-    for number in range(part * RUNS, (part + 1) * RUNS):
+    for number in range(part, RUNS, PARTS):
         check_program(seeded(number), broken=number % 4 == 0)
 
 
 @settings(
-    max_examples=RUNS,
+    max_examples=RUNS // 12,
     derandomize=True,  # the same in every run; benchmarks/random_programs.py looks further
     phases=(Phase.explicit, Phase.generate),
     suppress_health_check=list(HealthCheck),

@@ -81,6 +81,7 @@ KINDS: dict[str, st.SearchStrategy[Any]] = {
 FLAGS: dict[type, dict[str, st.SearchStrategy[Any]]] = {
     tir.Param: {"strided": st.booleans()},
     tir.Scalar: {"argument": st.booleans()},
+    tir.Move: {"transposed": st.booleans()},
 }
 layouts = st.integers(1, 3).flatmap(
     lambda n: st.builds(
@@ -100,7 +101,7 @@ def built(cls: type, **given: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 
 def statement(cls: type[tir.Stmt]) -> st.SearchStrategy[tir.Stmt]:
-    own = {"line": st.just(0) | st.integers(1, 10**4)}
+    own = {"line": st.just(0) | st.integers(1, 10**4), **FLAGS.get(cls, {})}
     if issubclass(cls, tir.Sync):
         own |= {"id": st.just("") | names}
     return built(cls, **own)

@@ -41,6 +41,21 @@ def copy(x: tg.Tensor[4, 128, "f32"], y: tg.Out[4, 128, "f32"]):
     for r in tg.tiles(4, 1):
         y[r, :] = tg.load(x[r, :], by=cuda.cp_async())
 """
+RAGGED = """
+import tidegate as tg
+
+
+@tg.kernel(warps=1)
+def one(x: tg.Tensor["N", "f32"], y: tg.Out["N", "f32"]):
+    for n in tg.grid(tg.tiles("N", 32)):
+        y[n] = tg.load(x[n]) * 2
+
+
+@tg.kernel(warps=1)
+def two(x: tg.Tensor["K", "N", "f32"], y: tg.Out["K", "N", "f32"]):
+    for k, n in tg.grid(tg.tiles("K", 4), tg.tiles("N", 32)):
+        y[k, n] = tg.load(x[k, n]) * 2
+"""
 SCALED = """
 import tidegate as tg
 
@@ -167,12 +182,29 @@ def test_the_gpu_is_compared_too(tidegate: Callable[..., Outcome], monkeypatch: 
     assert good.json[0]["gpu"]["matches"]
     assert good.json[0]["gpu"]["name"] == "Some GPU"
     assert good.json[0]["gpu"]["registers"] == 20
+    assert good.json[0]["code"] == {"registers": 20, "spill_bytes": 0, "warning": None}
     monkeypatch.setattr(Compiled, "__call__", lambda self, *arrays: arrays[1].fill(3))
     bad = tidegate("run", "kernels.py:double")
     assert bad.status == 1
     assert "Some GPU: MISMATCH" in bad.out
     other = tidegate("run", "kernels.py:double", "--target", "h200", "--json")  # another machine's code
     assert (other.status, other.json[0]["gpu"]) == (0, None)
+
+
+def test_what_the_code_takes_is_said_without_a_gpu(
+    tidegate: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidegate.cli.trial.compile_cuda", lambda compiled: True)
+    log = "Used 255 registers, 48 bytes spill stores"
+    monkeypatch.setattr(Compiled, "cubin", Cubin(b"", "sm_80", "", log, True))
+    page = " ".join(tidegate("run", "kernels.py:double").out.split())
+    assert "code 255 registers per thread, 48 bytes spilled; WARNING: spilled bytes" in page
+    assert "use smaller tiles or more warps" in page
+    (found,) = tidegate("run", "kernels.py:double", "--json").json
+    assert (found["code"]["registers"], found["code"]["spill_bytes"]) == (255, 48)
+    monkeypatch.setattr("tidegate.cli.trial.compile_cuda", lambda compiled: False)  # no NVRTC
+    (found,) = tidegate("run", "kernels.py:double", "--json").json
+    assert found["code"] is None
 
 
 @pytest.mark.parametrize("command", ["plan", "explain", "tir", "cuda", "smem", "check"])
@@ -197,6 +229,8 @@ def test_a_printed_plan_loads(tidegate: Callable[..., Outcome], file: Callable[[
     assert again.json[0]["target"] == "sm_90a"
     both = file("both.json", tidegate("plan", "kernels.py", "--json").out)
     assert tidegate("check", "kernels.py", "--plan", both).status == 0
+    assert [run["kernel"] for run in tidegate("run", "kernels.py", "--plan", one, "--json").json] == ["double"]
+    assert [memory["kernel"] for memory in tidegate("smem", "kernels.py", "--plan", one, "--json").json] == ["double"]
     other = tidegate("check", "kernels.py:double", "--plan", one, "--set", "STAGES=4", "--json")
     assert (other.status, other.error["code"]) == (2, "TG501")
 
@@ -230,6 +264,20 @@ def test_settings_reach_the_kernels_that_have_them(tidegate: Callable[..., Outco
     assert double["constants"] == {"STAGES": 3, "FACTOR": 0.5}
     assert double["sizes"] == {"R": 9}
     assert (double["warps"], copy["warps"]) == (2, 2)
+
+
+@pytest.mark.parametrize("command", ["run", "plan", "explain", "tir", "cuda", "smem", "check"])
+def test_what_divides_a_size_may_be_set(
+    tidegate: Callable[..., Outcome], file: Callable[[str, str], str], command: str
+) -> None:
+    """Each kernel takes the dimensions that it has."""
+    name = file("ragged.py", RAGGED)
+    found = tidegate(command, name, "--set", "multiples=N:1, K:8", "--json")
+    assert found.status == 0
+    if command == "run":
+        assert [run["sizes"]["N"] for run in found.json] == [36, 36]
+    if command == "tir":
+        assert all("dim N\n" in item["text"] for item in found.json)  # and no multiple
 
 
 @pytest.mark.parametrize("command", ["run", "plan", "explain", "tir", "cuda", "smem", "check"])
@@ -317,6 +365,13 @@ def test_the_version_comes_at_once() -> None:
         (["run", "kernels.py", "--set", "STAGES="], "TG855"),
         (["run", "kernels.py", "--set", "STAGES=" + "9" * 5000], "TG855"),
         (["run", "kernels.py", "--set", "DEPTH=3"], "TG107"),
+        (["run", "kernels.py", "--set", "multiples=8"], "TG855"),
+        (["run", "kernels.py", "--set", "multiples=R:"], "TG855"),
+        (["run", "kernels.py", "--set", "multiples=R:x"], "TG855"),
+        (["run", "kernels.py", "--set", "multiples=R:8,"], "TG855"),
+        (["run", "kernels.py", "--set", "multiples=STAGES:8"], "TG107"),
+        (["smem", "kernels.py:copy", "--set", "multiples=R:8"], "TG107"),
+        (["run", "kernels.py", "--set", "multiples=R:0"], "TG107"),
         (["run", "kernels.py:copy", "--set", "STAGES=3"], "TG107"),
         (["run", "kernels.py", "--set", "STAGES=many"], "TG105"),
         (["run", "kernels.py", "--set", "STAGES=0.5"], "TG105"),

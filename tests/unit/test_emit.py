@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from language import kernel_of
 
 from tidegate.emit import EMITTERS, emit
 from tidegate.emit.address import split, swizzled, thread_expression, thread_values
@@ -324,3 +326,26 @@ def test_split_addresses_are_the_swizzled_ones(swizzle: Swizzle, steps: tuple[in
     assert found
     for c, low, high in zip(constants, found.low, found.high, strict=True):
         assert np.array_equal(swizzled(swizzle, t + c), (swizzled(swizzle, t) ^ low) + high)
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("name", ["norm", "exp", "printf", "std", "size_t", "dim3", "round", "softmax"])
+def test_kernels_may_have_the_names_of_functions_of_cuda(name: str) -> None:
+    text = """import tidegate as tg
+@tg.kernel(warps=1)
+def program(NULL: tg.Tensor["__FILE__", 32, "f32"], y: tg.Out["__FILE__", 32, "f32"]):
+    for char16_t in tg.grid(tg.tiles("__FILE__", 2)):
+        y[char16_t, :] = tg.load(NULL[char16_t, :])
+"""
+    compiled = kernel_of(text).compile("sm_80")
+    assert cubin(emit(replace(compiled.kernel, name=name)), "sm_80").code
+
+
+@needs_nvrtc
+def test_the_least_integer_has_no_literal() -> None:
+    text = """import tidegate as tg
+@tg.kernel(warps=1)
+def program(s: tg.Scalar["i32"], y: tg.Out[8, "i32"]):
+    y[:] = tg.full((8,), tg.maximum(s, -2147483648), "i32")
+"""
+    assert kernel_of(text).compile("sm_80").cubin.code

@@ -81,7 +81,7 @@ def test_the_summary_is_a_page() -> None:
         "sizes": {}, "scalars": {"s": 0.5}, "seed": 0, "verdict": "not proved", "scope": "every CTA",
         "findings": ["race: " + "word " * 60],
         "not_proved_because": "too much", "simulations": [{"completion": "late", **run}], "smem_bytes": 0,
-        "smem_capacity": 1, "gpu": None, "syncs": [], "timings": {"parse": 1.0, "compile": None},
+        "smem_capacity": 1, "gpu": None, "code": None, "syncs": [], "timings": {"parse": 1.0, "compile": None},
     }  # fmt: skip
     text = summary(result)
     assert all(len(line) <= WIDTH for line in text.splitlines())

@@ -74,6 +74,8 @@ def shown(error: TidegateError, folder: Path) -> str:
 GEMM = 'a: tg.Tensor["M", "K", "{0}"], b: tg.Out["M", "K", "f32"], *, B={1}'
 SQUARE = "t = tg.load(a[m, n])\nb[m, n] = tg.dot(t, t)"
 
+MISSING = ("tg.join(t, t)", "tg.cumsum(t, axis=0)", "tg.sort(t)", "tg.transpose(t)", "tg.copy(t)")
+
 INDICES = (
     "h, m, 0",
     "-1, m, :",
@@ -108,6 +110,17 @@ def numbers(statement: str, used: str = "") -> str:
     )
 
 
+def column(value: str) -> str:
+    """A kernel that stores a tile of one axis."""
+    signature = 'x: tg.Tensor["M", 16, "f32"], rows: tg.Tensor["M", "i64"], y: tg.Out["M", "f32"]'
+    return source(f'for m in tg.grid(tg.tiles("M", 8)):\n    y[m] = {value}\n', signature)
+
+
+def narrow(value: str) -> str:
+    """A kernel that stores f32 as bf16."""
+    return inside("", f"    b[m, n] = {value}\n").replace('b: tg.Out["M", "K", "f32"]', 'b: tg.Out["M", "K", "bf16"]')
+
+
 SOURCES: dict[str, list[str]] = {
     "TG101": [
         inside("if t > 8:\n    t = t * 2"),
@@ -123,6 +136,8 @@ SOURCES: dict[str, list[str]] = {
         inside("x = 0 < t < 1"),
         inside("x = a.shape[0]"),
         inside("x = t.exp()"),
+        inside("x = t.cumsum(axis=1)"),
+        heads("x = tg.load(c[:, m, :]).transpose(0, 2, 1)"),
         inside("try:\n    x = t\nfinally:\n    pass"),
         numbers("if alpha > 0.5:\n        t = t * 2.0"),
     ],
@@ -136,6 +151,8 @@ SOURCES: dict[str, list[str]] = {
         inside('if m > 2:\n    y = t\nelse:\n    y = t.astype("f16")\nt = y'),
         numbers("if n > 2:\n        k = n + 1\n    for q in tg.range(k):\n        t = t * 2.0"),
         inside("for q in tg.tiles(K, B):\n    pass"),
+        inside('if m > 2:\n    t = t.astype("f16")\nt = -t'),
+        inside("if m > 2:\n    y = t\nelse:\n    y = t.sum(axis=0)\nt = y"),
     ],
     "TG103": [
         HEAD + "k = tg.kernel(lambda a: a)\n",
@@ -186,6 +203,9 @@ SOURCES: dict[str, list[str]] = {
         inside("x = t.sum(axis=0, keepdims=1)"),
         inside("x = tg.max(3, axis=0)"),
         inside("x = tg.exp(2.0)"),
+        *(inside(f"x = {call}") for call in MISSING),
+        inside("tg.atomic_max(b[m, n], t)"),
+        inside("x = tg.load(a[m, n], mask=m < 3, other=0.0)"),
         *(
             heads(f"x = tg.load(c[{index}])")
             for index in ("h // 0, m, :", "h % (h // 2), m, :", "h + 2**31, m, :", "h * (0 - 2**31 - 1), m, :")
@@ -228,6 +248,8 @@ SOURCES: dict[str, list[str]] = {
         inside("x = t[:, None]"),
         inside("x = tg.maximum(t, tg.zeros((2, 8, 16)))"),
         inside("", "    b[m, n] = t.sum(axis=1)\n"),
+        *(column(value) for value in ("tg.load(x[m, :]).sum(axis=1, keepdims=True)", "tg.zeros(8)[:, None]")),
+        heads("x = tg.load(c[:, m, :]).T"),
     ],
     "TG202": [
         inside('x = t.astype("f8")'),
@@ -250,6 +272,11 @@ SOURCES: dict[str, list[str]] = {
         inside('x = tg.full((16,), 2, "bool")'),
         numbers("x = tg.positions(m) * alpha"),
         numbers("x = (t > 0.0) & size"),
+        inside("i = tg.arange(16)\nx = (i + 1) * t"),
+        inside('x = t.astype("f16") @ t'),
+        inside("b[m, n] += t - 1").replace('tg.Out["M", "K", "f32"]', 'tg.InOut["M", "K", "i32"]'),
+        inside("x = (t < 1) ** 2"),
+        *(narrow(value) for value in ("t * 2", "-t", "tg.exp(t)", "t.T if B else t")),
     ],
     "TG203": [
         inside("x = tg.load(a[n, m])"),
@@ -257,6 +284,7 @@ SOURCES: dict[str, list[str]] = {
         inside("x = tg.load(a[m + 1, n])"),
         inside("x = tg.load(a[0:16:2, n])"),
         inside("x = tg.load(a[:, n])"),
+        column("tg.load(x[tg.load(rows[m]) * 2, :]).sum(axis=1)"),
         *(heads(f"x = tg.load(c[{index}])") for index in INDICES),
     ],
     "TG204": [inside("x = tg.load(b[m, n])"), inside("a[m, n] = t"), inside("b[m, n] += t")],
@@ -322,6 +350,35 @@ def test_source_is_refused_with_a_located_report(code: str, tmp_path: Path, gold
     golden(f"errors/{code}.txt", "\n\n".join(texts))
 
 
+def test_two_places_in_one_line_are_shown_under_one_line(tmp_path: Path) -> None:
+    statement = "t = tg.load(a[m, n], by=cuda.cp_async()) * 2"
+    kernel = load(
+        source(f'for m, n in tg.grid(tg.tiles("M", B), tg.tiles("K", B)):\n    {statement}\n{CLOSE}'), tmp_path
+    ).k
+    plan = replace(kernel.compile(target="h200").plan, syncs=())
+    error = report(tmp_path, lambda: kernel.compile(plan=plan))
+    assert str(error).count(statement) == 1
+    assert [line.strip(" |") for line in str(error).splitlines() if "^" in line] == [
+        "^" * len(statement.removeprefix("t = ")),
+        "^" * len(statement.removeprefix("t = ").removesuffix(" * 2")) + " copy_t1, the other access",
+    ]
+
+
+def test_a_plan_tells_the_target(tmp_path: Path) -> None:
+    kernel = load(inside(""), tmp_path).k
+    plan = kernel.compile(target="sm_89").plan
+    plan.save(tmp_path / "plan.json")
+    assert kernel.compile(plan=plan).target.name == "sm_89"
+    assert kernel.compile(plan=str(tmp_path / "plan.json")).target.name == "sm_89"
+
+
+@pytest.mark.parametrize("value", ["t * 2", "t - t", "-t", "t.T", "t[:, :] + 1"])
+def test_the_cast_that_is_advised_is_accepted(value: str, tmp_path: Path) -> None:
+    error = report(tmp_path, lambda: load(narrow(value), tmp_path).k.compile(target="h200"))
+    advised = error.next_step.removeprefix("write ")
+    load(narrow(advised), tmp_path, "again").k.compile(target="h200")
+
+
 def _requests() -> Iterator[tuple[str, Callable[[Any, Path], object]]]:
     """Wrong ways to use a good kernel."""
     yield "TG107", lambda k, _: k.compile(target="h200", BQ=3)
@@ -334,6 +391,8 @@ def _requests() -> Iterator[tuple[str, Callable[[Any, Path], object]]]:
     yield "TG304", lambda k, _: k.compile(target="h300")
     yield "TG304", lambda k, _: k.compile(target=[])
     yield "TG304", lambda k, _: k.compile(target="SM80")
+    yield "TG304", lambda k, _: k.compile(target="v100")
+    yield "TG304", lambda k, _: k.compile(target="sm_75")
     yield "TG305", lambda k, _: k.compile(target="h200", plan="fastest")
     yield "TG305", lambda k, _: k.compile(target="h200", plan=[])
     yield "TG402", lambda k, _: Target("toy", "sm_80", {"warps": Fact(4, "none")}).fact("smem_per_cta")

@@ -66,6 +66,8 @@ def test_over_capacity_is_refused_with_the_largest_number_of_stages() -> None:
     assert gemm.smem("rtx4090", STAGES=2, BN=256, BK=64).largest_stages == 2
     rows = example("row_ring").row_ring.smem("h200", STAGES=2)
     assert rows.largest_stages == rows.capacity // 512
+    assert "largest number of stages that fits" in str(rows)
+    assert "largest number" not in str(example("row_stage").row_stage.smem("h200"))  # it has no ring of several slots
 
 
 def test_the_report_needs_no_plan_and_takes_milliseconds() -> None:

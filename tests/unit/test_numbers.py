@@ -236,3 +236,29 @@ def test_tiles_beyond_the_tensor_are_masked(given: dict[str, int]) -> None:
     assert compiled.simulate(x, y, z).ok
     assert np.array_equal(y, x)
     assert np.array_equal(z, x)
+
+
+@tg.kernel(warps=1)
+def crossed(x: tg.Tensor["M", "K", "f32"], y: tg.Out["M", "N", "f32"], sums: tg.Out["M", "f32"]):
+    """An axis of size K, indexed by the tiles of N: what lies beyond K is zero."""
+    for m in tg.grid(tg.tiles("M", 4)):
+        total = tg.zeros((4,))
+        for n in tg.tiles(tg.size("N"), 8):
+            t = tg.load(x[m, n], by=cuda.cp_async(), stages=3)
+            total += t.sum(axis=1)
+            y[m, n] = t
+        sums[m] = total
+
+
+@pytest.mark.parametrize(("k", "n"), [(20, 33), (33, 20), (16, 16), (0, 9), (8, 0)])
+def test_a_loop_over_a_size_indexes_any_axis(k: int, n: int) -> None:
+    x = np.random.default_rng(0).standard_normal((6, k)).astype("f4")
+    wanted = np.zeros((6, n), "f4")
+    wanted[:, : min(k, n)] = x[:, : min(k, n)]
+    compiled = crossed.compile("sm_80", multiples={"M": 1, "K": 1, "N": 1})
+    for run in (crossed.plain, compiled.simulate):
+        y, sums = np.full((6, n), np.nan, "f4"), np.full(6, np.nan, "f4")
+        run(x, y, sums)
+        assert np.array_equal(y, wanted)
+        assert np.allclose(sums, x[:, : -(-n // 8) * 8].sum(axis=1), atol=1e-5)  # the last tile is read as x has it
+    assert compiled.check().safe

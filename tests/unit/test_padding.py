@@ -9,6 +9,7 @@ import pytest
 from kernels import example
 from language import kernel_of
 
+from tidegate.errors import TidegateError
 from tidegate.ir import tir
 from tidegate.ir.dtypes import DTYPES
 
@@ -101,3 +102,48 @@ def program(x: tg.Tensor["T", 2816, "bf16"], y: tg.Out["T", 1408, "bf16"]):
     loads = [s for s in tir.walk(k.kernel.body) if isinstance(s, tir.LdGlobal)]
     assert [s.bytes for s in loads] == [16, 16]
     assert [str(s.src.bounds[-1]) for s in loads] == ["1408", "2816"]
+
+
+def test_what_fits_only_without_padding_is_not_padded() -> None:
+    text = """import tidegate as tg
+from tidegate import cuda
+@tg.kernel(warps=8)
+def program(x: tg.Tensor["R", 876, "f32"], y: tg.Out[876, "f32"]):
+    s = tg.zeros((876,), "f32")
+    for i in tg.tiles("R", 16):
+        s += tg.load(x[i, :], stages=4, by=cuda.ld()).max(axis=0)
+    y[:] = s
+"""
+    k = kernel_of(text).compile(target="h200")
+    assert k.smem.peak <= k.smem.capacity
+
+
+def test_refusals_name_the_shapes_of_the_author() -> None:
+    text = """import tidegate as tg
+@tg.kernel(warps=1)
+def program(x: tg.Tensor[257, 1000, "f32"], y: tg.Out[257, 1000, "f32"]):
+    y[:, :] = tg.load(x[:, :]) + 1
+"""
+    with pytest.raises(TidegateError, match=r"\[257, 1000\]"):
+        kernel_of(text).compile(target="h200").kernel  # noqa: B018
+
+
+@pytest.mark.parametrize("side", [3, 5, 33])
+@pytest.mark.parametrize("body", ["t.T", "t.T - t", "(t * 2).T + t"])
+def test_square_tiles_of_odd_sides_are_transposed(side: int, body: str) -> None:
+    text = f"""import tidegate as tg
+@tg.kernel(warps=4)
+def program(a: tg.Tensor["R", "C", "f32"], b: tg.Out["C", "R", "f32"], c: tg.Out["C", "R", "f32"]):
+    for m, n in tg.grid(tg.tiles("R", {side}), tg.tiles("C", {side})):
+        t = tg.load(a[m, n])
+        b[n, m] = {body}
+        for i in tg.range(3):
+            t = t.T
+        c[n, m] = t
+"""
+    kernel = kernel_of(text)
+    a = np.arange(4 * side**2, dtype="f4").reshape(2 * side, 2 * side)
+    wanted, found = ([np.zeros_like(a) for _ in range(2)] for _ in range(2))
+    kernel.plain(a, *wanted)
+    assert kernel.compile("sm_80", multiples={"R": 1, "C": 1}).simulate(a, *found).ok
+    assert all(np.array_equal(w, f) for w, f in zip(wanted, found, strict=True))

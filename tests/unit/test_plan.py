@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import scheduled
 from kernels import example
+from language import kernel_of
 
 from tidegate.check import check
 from tidegate.check.rewrite import mapped
@@ -203,3 +204,26 @@ def test_an_access_that_does_not_say_when_it_completes_is_refused(monkeypatch: p
     monkeypatch.setattr(example("row_stage").row_stage, "compiled", {})
     with pytest.raises(OrderNotProvable, match="does not declare when it completes"):
         plan_of("row_stage", "row_stage")
+
+
+def test_a_ring_that_a_plan_spreads_out_meets_what_lies_there() -> None:
+    text = """import tidegate as tg
+from tidegate import cuda
+@tg.kernel(warps=4)
+def program(a: tg.Tensor["M", "K", "f32"], b: tg.Tensor["M", "K", "f32"], c: tg.Out["M", 1, "f32"]):
+    for m in tg.grid(tg.tiles("M", 16)):
+        s = tg.zeros((16,))
+        for k in tg.tiles("K", 8):
+            s += tg.load(a[m, k], by=cuda.cp_async(), stages=2).sum(axis=1)
+        for j in tg.tiles("K", 8):
+            s += tg.load(b[m, j], by=cuda.ld(), stages=2).sum(axis=1)
+        c[m, :] = s[:, None]
+"""
+    kernel = kernel_of(text)
+    data = kernel.compile("sm_80", share=False).plan.to_json()
+    first, second = data["buffers"][:2]
+    assert first["offset"] + 2 * first["stride"] == second["offset"]
+    for stride in (first["stride"] + 128, first["stride"] + 256):
+        bent = {**data, "buffers": [{**first, "stride": stride}, *data["buffers"][1:]]}
+        with pytest.raises(PlanRejected):
+            kernel.compile("sm_80", share=False, plan=from_json(bent))

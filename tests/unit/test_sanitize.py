@@ -203,7 +203,7 @@ def test_every_instruction_has_lines_in_order() -> None:
         if rows[number - 1].strip().startswith("//"):
             assert rows[number - 1].strip() == f"// {print_stmt(stmt)}"
     assert table[lines_of(text)["write"]].line == 8
-    assert min(table) > text.splitlines().index("stage(const f32* a, f32* b, int N) {")
+    assert min(table) > text.splitlines().index("stage_kernel(const f32* a, f32* b, int N) {")
 
 
 def test_delays_off_is_the_text_itself() -> None:

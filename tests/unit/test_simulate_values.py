@@ -98,7 +98,7 @@ def test_cast_rounds_to_nearest_even(dtype: str) -> None:
 
 
 def test_move_relabels_the_transposed_tile() -> None:
-    body = "ld_global x <- a[0, 0] bytes 4\nmov y <- x\nst_global b[0, 0] <- y bytes 4"
+    body = "ld_global x <- a[0, 0] bytes 4\nmov y <- x transposed\nst_global b[0, 0] <- y bytes 4"
     column = "layout column [32, 1] reg - lane 1,0 2,0 4,0 8,0 16,0 warp - rep 1,1"
     k = kernel(body, column, "register y f32 layout column")
     k = replace(k, params=(k.params[0], replace(k.params[1], shape=tuple(reversed(k.params[1].shape)))))

@@ -44,7 +44,7 @@ body {
     cp_wait 0 #s1 "t: copy before read"
     sync_warp #s2 "t: all lanes' copies before reads"
     ld_shared x <- t.T bytes 4
-    mov y <- x
+    mov y <- x transposed
     cast z <- x
     map x <- mul x, 2.0
     ld_shared h <- t@16,16 bytes 16
@@ -213,14 +213,14 @@ BROKEN = [
     # directions and registers
     ("transpose", "<- a[", "<- b[", "'b' is an output and is read"),
     ("transpose", "st_global b", "st_global a", "'a' is an input and is written"),
-    ("transpose", "mov y <- x", "mov x <- y", "register 'y' is read, and nothing before has surely written it"),
+    ("transpose", "mov y <- x transposed", "mov x <- y transposed", "register 'y' is read, and nothing before has surely written it"),
     ("transpose", "ld_shared x <- t.T bytes 4", "if n < 1 {\nld_shared x <- t.T bytes 4\n}", "register 'x' is read"),
     ("gemm", "fill acc <- 0.0", "", "register 'acc' is read"),
     ("transpose", "cast z <- x", "cast z <- h", "'h' and 'z' have different layouts"),
     ("transpose", "mul x, 2.0", "mul x, h", "'h' and 'x' have different layouts"),
     ("transpose", "mul x, 2.0", "neg x, 2.0", "neg takes 1 operands, 2 are given"),
-    ("transpose", "mov y <- x", "mov z <- x", "hold different dtypes"),
-    ("transpose", "mov y <- x", "mov h <- x", "cannot be made of 'x' by renaming registers"),
+    ("transpose", "mov y <- x transposed", "mov z <- x", "hold different dtypes"),
+    ("transpose", "mov y <- x transposed", "mov h <- x", "cannot be made of 'x' by renaming registers"),
     # matrices
     ("gemm", "mma m16n8k16", "mma m16n8k4", "shape 'm16n8k4' is none of m16n8k8, m16n8k16, m16n8k32"),
     ("gemm", "register rb bf16", "register rb f16", "'tb' holds bf16, the other side f16"),

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from tidegate.cli.files import Chosen, is_tir, kernel_of_tir, kernels_of, split
-from tidegate.cli.options import Options, compile_kernel, compiled, settings_for, settings_of
+from tidegate.cli.options import Options, compile_kernel, compiled, planned, settings_for, settings_of
 from tidegate.cli.terminal import print_json, progress, reporting, show
 from tidegate.errors import UnknownKernel
 
@@ -29,7 +29,7 @@ Target = Annotated[str | None, typer.Option("--target", metavar="T", help="e.g. 
 Plan = Annotated[str | None, typer.Option("--plan", metavar="P", help="A plan producer, or a saved plan.")]
 Set = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="A constant, a size, a scalar, or warps. May be repeated."),
+    typer.Option("--set", metavar="NAME=VALUE", help="A constant, a size, a scalar, warps, .. May be repeated."),
 ]
 # Commands that draw nothing take it too: changing the verb of a command line must not make it an error.
 Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Draws inputs and interleavings.")]
@@ -269,6 +269,7 @@ def _lowered(file: str, options: Options) -> tuple[bool, Iterable[Any]]:
 
 def _memory(chosen: Chosen, options: Options) -> Iterable[Any]:
     """Memory reports: without a plan, from the allocation alone."""
+    chosen = planned(chosen, options)
     given, options = settings_for(chosen, options.settings), options.of(chosen)
     for kernel in chosen.kernels:
         if options.plan is None:

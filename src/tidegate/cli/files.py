@@ -17,10 +17,10 @@ from tidegate.ir import tir
 from tidegate.lang.kernel import Kernel
 
 MODULE = "__tidegate_file__"
-
-LAUNCH = ("warps", "ctas_per_sm", "strided")
-"""What --set may give besides constants and sizes."""
 """The name under which a file runs: not ``__main__``, so that what stands behind that guard does not."""
+
+LAUNCH = ("warps", "ctas_per_sm", "strided", "multiples")
+"""What --set may give besides constants and sizes."""
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tidegate.cli.files import Chosen, constants_known
-from tidegate.errors import BadSetting, UnknownConstant
+from tidegate.cli.files import Chosen, constants_known, read
+from tidegate.errors import BadSetting, TidegateError, UnknownConstant
 
 if TYPE_CHECKING:
     from tidegate.ir.dtypes import DType
@@ -20,6 +21,9 @@ _INTEGER = re.compile(r"[+-]?[0-9](_?[0-9])*")
 _FLOAT = re.compile(r"[+-]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))([eE][+-]?[0-9]+)?")
 LONGEST = 19
 """Digits of an integer: what fits into 64 bits."""
+
+MULTIPLES = "multiples"
+"""The setting that says what divides sizes."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,19 @@ def settings_of(texts: Sequence[str]) -> dict[str, Any]:
         if not value.strip():
             raise BadSetting(text=text, reason="there is no value")
         found[name.strip()] = value_of(text, value.strip())
+        if name.strip() == MULTIPLES:
+            found[MULTIPLES] = multiples_of(text, value)
     return found
+
+
+def multiples_of(text: str, value: str) -> dict[str, int]:
+    """What divides sizes, as N:1,K:16; raises BadSetting."""
+    pairs = [(name.strip(), number.strip()) for name, _, number in (item.partition(":") for item in value.split(","))]
+    for name, number in pairs:
+        if not name.isidentifier() or not _INTEGER.fullmatch(number) or len(number) > LONGEST:
+            reason = "multiples are names of dimensions and what divides their sizes: multiples=N:1,K:16"
+            raise BadSetting(text=text, reason=reason)
+    return {name: int(number) for name, number in pairs}
 
 
 def value_of(text: str, value: str) -> int | float | bool | str:
@@ -73,20 +89,28 @@ def settings_for(chosen: Chosen, settings: Mapping[str, Any]) -> dict[Kernel, di
     """What each kernel is compiled for. A name must belong to at least one of the kernels, and the value of a scalar,
     which counts in a run only, be one of its dtype; raises UnknownConstant and BadSetting."""
     known = {k: constants_known(k) for k in chosen.kernels}
-    for name in settings:
-        if not any(name in names for names in known.values()):
-            if len(chosen.kernels) == 1:
-                whose = f"kernel {chosen.kernels[0].name}"
-            else:
-                whose = f"no kernel of {chosen.path}"
-            has = "has no" if len(chosen.kernels) == 1 else "has a"
-            every = dict.fromkeys(n for names in known.values() for n in names)
-            raise UnknownConstant(
-                what=f"{whose} {has} constant, dimension or scalar {name!r}", advice=f"use one of {', '.join(every)}"
-            )
-    for kernel in chosen.kernels:
+    divisors = settings.get(MULTIPLES, {})
+    _known(chosen, settings, known.values(), "constant, dimension or scalar")
+    _known(chosen, divisors, [k.dims for k in chosen.kernels], "dimension")
+    found: dict[Kernel, dict[str, Any]] = {}
+    for kernel, names in known.items():
         scalars_of(kernel.scalars, settings)
-    return {k: {n: v for n, v in settings.items() if n in names and n not in k.scalars} for k, names in known.items()}
+        found[kernel] = {n: v for n, v in settings.items() if n in names and n not in kernel.scalars}
+        if divisors:
+            found[kernel][MULTIPLES] = {n: v for n, v in divisors.items() if n in kernel.dims}
+    return found
+
+
+def _known(chosen: Chosen, given: Iterable[str], known: Iterable[Iterable[str]], kind: str) -> None:
+    """Raises UnknownConstant for a name that no kernel has."""
+    every = dict.fromkeys(n for names in known for n in names)
+    for name in given:
+        if name not in every:
+            whose = f"no kernel of {chosen.path} has a"
+            if len(chosen.kernels) == 1:
+                whose = f"kernel {chosen.kernels[0].name} has no"
+            advice = f"use one of {', '.join(every)}" if every else f"drop it: there is no {kind}"
+            raise UnknownConstant(what=f"{whose} {kind} {name!r}", advice=advice)
 
 
 def scalars_of(scalars: Mapping[str, DType], settings: Mapping[str, Any]) -> dict[str, int | float]:
@@ -106,8 +130,29 @@ def scalars_of(scalars: Mapping[str, DType], settings: Mapping[str, Any]) -> dic
     return found
 
 
+def is_saved(plan: str | None) -> bool:
+    """Does --plan name a file?"""
+    from tidegate.plan.producers import PRODUCERS
+
+    return plan is not None and plan not in PRODUCERS and (plan.endswith(".json") or os.path.exists(plan))
+
+
+def planned(chosen: Chosen, options: Options) -> Chosen:
+    """Of all kernels of a file, those that a saved plan is for; all where it names none of them or cannot be read,
+    which is refused where it is used."""
+    if chosen.named or options.plan is None or not is_saved(options.plan):
+        return chosen
+    try:
+        data = json.loads(read(options.plan))
+    except (TidegateError, ValueError, RecursionError):
+        return chosen
+    names = {plan.get("kernel") for plan in (data if isinstance(data, list) else [data]) if isinstance(plan, dict)}
+    return replace(chosen, kernels=tuple(k for k in chosen.kernels if k.name in names) or chosen.kernels)
+
+
 def compiled(chosen: Chosen, options: Options) -> Iterator[Compiled]:
     """The kernels, planned, one after the other."""
+    chosen = planned(chosen, options)
     given = settings_for(chosen, options.settings)
     for kernel in chosen.kernels:
         yield compile_kernel(kernel, options.of(chosen), given[kernel])
@@ -124,9 +169,9 @@ def compile_kernel(kernel: Kernel, options: Options, given: Mapping[str, Any]) -
     plan: Any = options.plan
     if plan == "":
         raise UnknownProducer(name=plan, known=", ".join(PRODUCERS))
-    if plan is not None and plan not in PRODUCERS and (plan.endswith(".json") or os.path.exists(plan)):
+    if is_saved(plan):
         plan = load(plan, kernel.name)
         target = target or plan.target
     clock = Timings()
-    program = clock.measure("parse", lambda: kernel.program(None, **given))
+    program = clock.measure("parse", lambda: kernel.program(**given))
     return compile_program(program, target or options.machine(), plan, True, timings=clock)

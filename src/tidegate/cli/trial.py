@@ -64,6 +64,7 @@ def trial(compiled: Compiled, own: Any, settings: Mapping[str, Any], seed: int, 
         "simulations": runs,
         "smem_bytes": compiled.plan.smem_bytes,
         "smem_capacity": compiled.smem.capacity,
+        "code": code_of(compiled) if built else None,
         "gpu": gpu,
         "syncs": [sync_row(s) for s in compiled.plan.syncs],
         "timings": timings(compiled, built),
@@ -312,6 +313,15 @@ def compile_cuda(compiled: Compiled) -> bool:
         return compiled.cubin is not None
     except NoCompiler:
         return False
+
+
+SPILLED = "spilled bytes go through memory and are slow: use smaller tiles or more warps"
+
+
+def code_of(compiled: Compiled) -> dict[str, Any]:
+    """What the machine code takes, per thread."""
+    spills = compiled.cubin.spills
+    return {"registers": compiled.cubin.registers, "spill_bytes": spills, "warning": SPILLED if spills else None}
 
 
 def on_gpu(

@@ -27,7 +27,7 @@ RESERVED = frozenset(
     switch template this thread_local throw true try typedef typeid typename union unsigned using virtual void
     volatile wchar_t while xor xor_eq threadIdx blockIdx blockDim gridDim warpSize smem shared tid warp cta outer band
     height from at v main min max isnan isinf isfinite fabsf floorf ceilf truncf rintf expf expm1f logf log2f log1pf
-    sinf cosf tanhf erff fmodf copysignf __fsqrt_rn ld_scalar
+    sinf cosf tanhf erff fmodf copysignf ld_scalar char8_t char16_t char32_t NULL
     """,
     )
 )
@@ -63,7 +63,7 @@ class Context:
 
     def fresh(self, wanted: str, suffix: str = "_") -> str:
         """A C++ identifier that nothing else has, ``wanted`` if it can be."""
-        name = wanted
+        name = f"v{wanted}" if wanted.startswith("__") else wanted  # those are the compiler's own
         while name in self._taken or name in RESERVED or name in header_names() or LOCAL.fullmatch(name):
             name += suffix
         self._taken.add(name)
@@ -165,6 +165,8 @@ class _Printer:
 
     def show(self, e: Expr) -> tuple[str, int]:
         if isinstance(e, Int):
+            if e.value <= -(2**31):  # has no literal of its type
+                return f"({e.value + 1} - 1)", ATOM
             return (str(e.value), ATOM if e.value >= 0 else 5)
         if isinstance(e, Sym):
             return self.cx.name("size", e.name), ATOM

@@ -42,8 +42,8 @@ def grid_lines(cx: Context) -> list[str]:
         f"// CTAs go down the columns of bands of {BAND} rows: those that run together share operands in L2.",
         *heading,
         *lines,
-        f"const int band = cta / ({BAND} * {columns}) * {BAND}, height = min({BAND}, {rows} - band);",
-        f"cta %= {BAND} * {columns};",
+        f"const int band = cta / {columns} / {BAND} * {BAND}, height = min({BAND}, {rows} - band);",
+        f"cta -= band * {columns};",
         f"const int {row}, {column};",
     ]
 

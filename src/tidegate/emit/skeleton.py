@@ -68,10 +68,10 @@ WIDTH = 118
 
 
 def emit(kernel: tir.Kernel, delays: Delays | None = None) -> str:
-    """CUDA C++ of a kernel, complete and without includes: ``extern "C" __global__ void <kernel name>``, which takes a
-    pointer per parameter, then an int per size that is not fixed, an i64 per stride that is an argument, and the scalar
-    arguments. Launch it with a one-dimensional grid of the product of the grid extents, ``kernel.threads`` threads and
-    ``kernel.smem`` bytes of dynamic shared memory.
+    """CUDA C++ of a kernel, complete and without includes: ``extern "C" __global__ void <kernel name>_kernel``, which
+    takes a pointer per parameter, then an int per size that is not fixed, an i64 per stride that is an argument, and
+    the scalar arguments. Launch it with a one-dimensional grid of the product of the grid extents, ``kernel.threads``
+    threads and ``kernel.smem`` bytes of dynamic shared memory.
 
     The text maps the linear CTA index to the grid axes itself (:mod:`tidegate.emit.grid`).
 
@@ -89,7 +89,7 @@ def emit(kernel: tir.Kernel, delays: Delays | None = None) -> str:
             )
     cx = Context(kernel, delays)
     # Names that the kernel's callers and readers know come first, so that they stay what they are.
-    entry = cx.name("kernel", kernel.name)
+    entry = cx.name("kernel", f"{kernel.name}_kernel")  # by itself it may be a function of CUDA, such as norm
     params = [_param(cx, p) for p in kernel.params]
     params += [f"int {cx.name('size', d.name)}" for d in kernel.dims if d.value is None]
     params += [f"i64 {cx.pitch(p, axis)}" for p, axis in kernel.pitches]

@@ -21,6 +21,7 @@ def summary(result: Mapping[str, Any]) -> str:
         *(("", line) for finding in result["findings"] for line in finding.splitlines()),
         *((("", f"because {result['not_proved_because']}"),) if result["not_proved_because"] else ()),
         *_simulations(result),
+        *((("code", _code(result["code"])),) if result["code"] else ()),
         ("GPU", _gpu(result["gpu"])),
         ("time", _times(result["timings"])),
     ]
@@ -68,14 +69,16 @@ def _error(run: Mapping[str, Any]) -> str:
     return f"largest relative error {run['max_rel_error']:.2g}" if run["max_rel_error"] else "every bit"
 
 
+def _code(code: Mapping[str, Any]) -> str:
+    text = f"{_count(code['registers'], 'register')} per thread, {code['spill_bytes'] or 'no'} bytes spilled"
+    return f"{text}; WARNING: {code['warning']}" if code["warning"] else text
+
+
 def _gpu(gpu: Mapping[str, Any] | None) -> str:
     if gpu is None:
         return "none here that runs this target"
     word = "agrees with the plain program" if gpu["matches"] else "MISMATCH with the plain program"
-    return (
-        f"{gpu['name']}: {word}, {_error(gpu)}; {gpu['call_ms']:.3g} ms per call with copies to and from the device, "
-        f"{gpu['registers']} registers per thread"
-    )
+    return f"{gpu['name']}: {word}, {_error(gpu)}; {gpu['call_ms']:.3g} ms per call with copies to and from the device"
 
 
 def _times(timings: Mapping[str, float | None]) -> str:

@@ -246,12 +246,19 @@ class Cast(Instruction, syntax="cast {dst} <- {src}", reads=("src",), writes=("d
 
 
 @dataclass(frozen=True)
-class Move(Instruction, syntax="mov {dst} <- {src}", reads=("src",), writes=("dst",), **_REG):
-    """The same tile in another register tile, or its transpose if the layouts say so (``dst``'s is the transpose of
-    ``src``'s). Every thread holds what it needs already; fewer threads may hold the result."""
+class Move(
+    Instruction,
+    syntax="mov {dst} <- {src}( transposed{transposed:flag})?",
+    reads=("src",),
+    writes=("dst",),
+    **_REG,
+):
+    """The same tile in another register tile, or its transpose. Every thread holds what it needs already; fewer threads
+    may hold the result."""
 
     dst: Name
     src: Name
+    transposed: bool = False
 
 
 @dataclass(frozen=True)

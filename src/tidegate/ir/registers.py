@@ -28,9 +28,10 @@ def _form(dst: Layout, src: Layout, stmt: tir.Move | tir.Slice | tir.Spread) -> 
             raise ValueError("origin, source and result have one number of axes")
         return tuple(range(src.rank)), stmt.origin
     if isinstance(stmt, tir.Move):
-        same = dst.shape == src.shape and (dst == src or dst != src.transposed())
-        axes = tuple(range(src.rank)) if same else tuple(reversed(range(src.rank)))
-        return axes, (0,) * src.rank
+        axes = tuple(range(src.rank))
+        if (dst.shape[::-1] if stmt.transposed else dst.shape) != src.shape:
+            raise ValueError("the shapes differ")
+        return axes[::-1] if stmt.transposed else axes, (0,) * src.rank
     if len(stmt.axes) != src.rank or any(not 0 <= a < dst.rank for a in stmt.axes):
         raise ValueError(f"axes {stmt.axes} do not name an axis of the result per axis of the source")
     return tuple(None if size == 1 else a for size, a in zip(src.shape, stmt.axes, strict=True)), (0,) * src.rank

@@ -68,6 +68,10 @@ EXPRESSIONS: dict[type[ast.expr], tuple[str, str]] = {
 
 GENERAL_EXPRESSION = "use operators, tg functions, .astype and .T on tiles; masks combine by & | ^ ~"
 
+TRANSPOSED = (
+    "x.T, which swaps the axes of a tile of rank 2; of a window with more axes give the others a position: x[h, m, :]"
+)
+
 ELSEWHERE = {
     "max": "tg.maximum(a, b) of two, x.max(axis=...) along an axis",
     "min": "tg.minimum(a, b) of two, x.min(axis=...) along an axis",
@@ -86,22 +90,61 @@ ELSEWHERE = {
     "store": "an assignment: y[m, n] = t",
     "program_id": 'the index of a grid: for m in tg.grid(tg.tiles("M", BM)):',
     "cast": 'x.astype("f16")',
-    "transpose": "x.T",
+    "transpose": TRANSPOSED,
+    "permute": TRANSPOSED,
+    "trans": TRANSPOSED,
+    "swapaxes": TRANSPOSED,
     "reshape": "a window of that shape; t[:, None] adds an axis",
     "cdiv": "(a + b - 1) // b; loops over tg.tiles round up by themselves",
 }
 """Functions that authors know from Python, NumPy, torch or other kernel languages, and what stands for them here."""
 
+SCAN = (
+    "scans are not supported: multiply by a triangular mask, "
+    "tg.dot((i[:, None] >= i[None, :]).astype(t.dtype), t) with i = tg.arange(n), or carry the sum through a loop"
+)
+JOIN = "nothing joins tiles: write each to a window of its own, y[m, 0:32] = a and y[m, 32:64] = b"
+ATOMIC = (
+    "additions are the only atomics: tg.atomic_add; for others let each CTA write its part to a row of its own, and "
+    "fold the rows in a second kernel"
+)
+SORT = "nothing sorts a tile: .max and .argmax find one element; take it out by tg.where, and again"
+
+UNSUPPORTED = {
+    **dict.fromkeys(("cumsum", "cumprod", "cummax", "associative_scan", "scan"), SCAN),
+    **dict.fromkeys(("join", "cat", "concatenate", "concat", "stack", "interleave"), JOIN),
+    **dict.fromkeys((f"atomic_{op}" for op in ("max", "min", "and", "or", "xor", "xchg", "cas")), ATOMIC),
+    **dict.fromkeys(("sort", "argsort", "topk"), SORT),
+}
+"""Functions that nothing stands for, and what to do without them."""
+
+ARGUMENTS = dict.fromkeys(
+    ("mask", "other", "boundary_check", "padding_option"),
+    "edges need no mask: elements outside the tensor are read as 0; where 0 does harm, choose behind the load: "
+    'tg.where(tg.positions(n) < tg.size("N"), t, other)',
+)
+"""Arguments of other languages' loads, and what to do without them."""
+
+
+def operand(node: ast.expr) -> str:
+    """The text of an expression, so that .astype(..) or .T may follow it."""
+    text = ast.unparse(node)
+    return text if isinstance(node, (ast.Name, ast.Call, ast.Subscript, ast.Attribute)) else f"({text})"
+
 
 def instead_of(function: str, known: Iterable[str]) -> str:
     """What to write instead of a function that is no operation on tiles. ``known``: the operations' names."""
     names, name = tuple(known), function.rpartition(".")[2]
+    if name in UNSUPPORTED:
+        return UNSUPPORTED[name]
     found = ELSEWHERE.get(name) or (f"tg.{name}" if name in names else "")
     if found:
         return f"use {found}"
     if near := difflib.get_close_matches(name, names, 1):
         return f"did you mean tg.{near[0]}? docs/language.md lists all operations"
-    return "write its body here: helpers see compile-time values only; docs/language.md lists all operations on tiles"
+    advice = "docs/language.md lists all operations on tiles"
+    helper = "write its body here: helpers see compile-time values only; "
+    return advice if function.startswith("tg.") else helper + advice
 
 
 def on_condition(test: ast.expr, bindings: Mapping[str, Any]) -> str:

@@ -49,11 +49,10 @@ class Axes(Windows):
         return self.edge(node)
 
     def extent(self, node: ast.expr) -> tuple[Expr, bool]:
-        """What tg.tiles and tg.range run over, and whether that is no size of a dimension but a computed number."""
+        """What tg.tiles and tg.range run over, and whether that is no named dimension but an integer."""
         if not self.static(node):
             if self.is_integer(node, tiles=True):
-                found = self.integer(node)
-                return found, found not in self.scope.dims.values()
+                return self.integer(node), True
             value = self.parse(node)  # a name that exists no more says why
             advice = f"give a dimension's name, {self.dimensions()}, or an integer, such as tg.load(lengths[b])"
             if isinstance(value, (Number, hir.Scalar)):

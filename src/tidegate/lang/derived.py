@@ -9,7 +9,7 @@ from tidegate.ir import hir
 from tidegate.ir.dtypes import BOOL, F32, I32, DType
 from tidegate.ir.elementwise import OPERATIONS
 from tidegate.ir.expr import Sym
-from tidegate.lang.elementwise import COMPARISONS, FRACTIONS, Elementwise, describe
+from tidegate.lang.elementwise import COMPARISONS, Elementwise, describe
 from tidegate.lang.scope import WEAK, Integer, Number, TileIndex
 from tidegate.lang.source import whole
 
@@ -93,7 +93,11 @@ class Derived(Elementwise):
             advice = f"the exponent is a whole number known at compile time, from -{LARGEST_POWER} to {LARGEST_POWER}; "
             raise BadCall(span, what=what, advice=advice + "else use tg.sqrt, or tg.exp2(tg.log2(x) * y)")
         if base.dtype == BOOL or (n < 0 and not base.dtype.floating):
-            advice = "cast the mask first" if base.dtype == BOOL else f"1 / x**{-n} is a fraction: {FRACTIONS}"
+            advice = (
+                f"cast the mask: {self.casted(base)}"
+                if base.dtype == BOOL
+                else f"1 / x**{-n} is a fraction: {self.casted(base)} ** {n}"
+            )
             raise DtypeMismatch(span, what=f"{base.name} {base.dtype} to the power of {n}", advice=advice)
         if n == 0:
             return self.filled(1.0, base.dtype, base.shape, span, name)
@@ -153,7 +157,9 @@ class Derived(Elementwise):
     def mean(self, value: hir.Value, axis: int, span: Span, name: str) -> hir.Value:
         """The sum in f32, divided and then rounded once."""
         if not value.dtype.floating:
-            raise DtypeMismatch(span, what=f"mean of {value.name} {value.dtype}", advice=FRACTIONS)
+            raise DtypeMismatch(
+                span, what=f"mean of {value.name} {value.dtype}", advice=f"cast first: {self.casted(value)}"
+            )
         total = self.reduced("sum", self.cast(value, F32, span, ""), axis, span)
         quotient = self.map("div", [total, value.shape[axis]], span, name if value.dtype == F32 else "")
         return self.cast(quotient, value.dtype, span, name)

@@ -13,6 +13,7 @@ from tidegate.ir import hir
 from tidegate.ir.dtypes import BOOL, F32, I32, DType
 from tidegate.ir.elementwise import OPERATIONS, number_problem
 from tidegate.ir.expr import Sym
+from tidegate.lang.advice import operand
 from tidegate.lang.scope import WEAK, Integer, Number, Scope, TileIndex
 from tidegate.lang.source import Source, evaluate, whole
 
@@ -40,8 +41,6 @@ OPERATORS: dict[type[ast.operator], str] = {
     ast.BitXor: "xor",
 }
 """``and``, ``or`` and ``xor`` are those of bits or of masks, ``power`` becomes products."""
-
-FRACTIONS = 'cast first: i.astype("f32")'
 
 BITS = {
     **dict.fromkeys(
@@ -112,37 +111,62 @@ class Elementwise:
         """The dtype that the operands are computed in."""
         dtypes = {v.dtype for v in values if isinstance(v, hir.Value)} or {F32}
         names = " and ".join(sorted(d.name for d in dtypes))
-        if len({d for d in dtypes if d.floating} - {F32}) > 1:
-            raise DtypeMismatch(span, what=f"{op} of {names}", advice="cast one operand with .astype")
         kinds = {d.kind for d in dtypes}
-        if len(kinds) > 1 or not kinds <= OPERATIONS[op].takes:
-            if "mask" in kinds and op not in BITS:
-                advice = 'choose with tg.where, or cast the mask: mask.astype("f32")'
-                raise DtypeMismatch(span, what=f"{op} of a mask", advice=advice)
-            advice = FRACTIONS if len(kinds) > 1 else BITS.get(op, FRACTIONS)
-            raise DtypeMismatch(span, what=f"{op} of {names}", advice=advice)
-        if kinds == {"integer"} and len(dtypes) > 1:
-            raise DtypeMismatch(span, what=f"{op} of {names}", advice="cast one operand with .astype")
+        if problem := self.mixed(op, [v for v in values if isinstance(v, hir.Value)]):
+            what = f"{op} of a mask" if "mask" in kinds and op not in BITS else f"{op} of {names}"
+            raise DtypeMismatch(span, what=what, advice=problem)
         dtype = F32 if F32 in dtypes else next(iter(dtypes))
+        integers = [v for v in values if isinstance(v, hir.Value) and v.dtype.kind == "integer"]
+        fraction = (
+            f", or cast first: {self.casted(integers[0])}" if integers and "float" in OPERATIONS[op].takes else ""
+        )
         for number in values:
             if isinstance(number, WEAK):
-                self.weak(number, dtype, span, f"{op} of {names}")
+                self.weak(number, dtype, span, f"{op} of {names}", fraction)
             elif not isinstance(number, hir.Value):
-                self.fits(number, dtype, span, f"{op} of {names}")
+                self.fits(number, dtype, span, f"{op} of {names}", fraction)
         return dtype
 
-    def weak(self, number: Integer | Number | hir.Scalar, dtype: DType, span: Span, what: str) -> None:
+    def mixed(self, op: str, tiles: list[hir.Value]) -> str:
+        """What to do about tiles whose dtypes ``op`` does not take, or not together; empty where it does."""
+        kinds = {t.dtype.kind for t in tiles}
+        integers = [t for t in tiles if t.dtype.kind == "integer"]
+        masks, others = [t for t in tiles if t.dtype == BOOL], [t for t in tiles if t.dtype != BOOL]
+        if len(kinds) > 1 or not kinds <= OPERATIONS[op].takes:
+            if masks and op not in BITS:
+                return f"choose with tg.where, or cast the mask: {self.casted(masks[0])}"
+            if masks and others:
+                return f"compare first: ({self.text(others[0])} != 0)"
+            return BITS[op] if op in BITS else f"cast first: {self.casted(integers[0])}"
+        floats = {t.dtype for t in tiles if t.dtype.floating} - {F32}
+        if len(floats) > 1:
+            return f"cast one: {self.casted(next(t for t in tiles if t.dtype in floats))}"
+        if len({t.dtype for t in integers}) > 1:
+            widest = max(integers, key=lambda t: t.dtype.size).dtype
+            return f"cast one: {self.casted(next(t for t in integers if t.dtype != widest), widest)}"
+        return ""
+
+    def text(self, tile: hir.Value) -> str:
+        """How the author writes a tile, so that .astype(..) may follow."""
+        node = self.scope.nodes.get(tile.id)
+        return tile.name if node is None else operand(node)
+
+    def casted(self, tile: hir.Value, dtype: DType = F32) -> str:
+        """What the author may write for a tile in another dtype."""
+        return f'{self.text(tile)}.astype("{dtype}")'
+
+    def weak(self, number: Integer | Number | hir.Scalar, dtype: DType, span: Span, what: str, cast: str = "") -> None:
         """Raises DtypeMismatch unless a number of the run can stand beside a tile of ``dtype``."""
         fraction = isinstance(number, (hir.Scalar, Number))
         if dtype == BOOL or (fraction and not dtype.floating):
             kind = "an f32" if fraction else "no truth value"
-            advice = "compare it first" if dtype == BOOL else f"make it whole by //, or {FRACTIONS}"
+            advice = "compare it first" if dtype == BOOL else f"make it whole by //{cast}"
             raise DtypeMismatch(span, what=f"{what} and {describe(number)}, {kind}", advice=advice)
 
-    def fits(self, number: float, dtype: DType, span: Span, what: str) -> None:
+    def fits(self, number: float, dtype: DType, span: Span, what: str, cast: str = "") -> None:
         """Raises DtypeMismatch unless a tile of ``dtype`` can hold the number."""
         if problem := number_problem(dtype, number):
-            advice = "use True or False" if dtype == BOOL else f"use a whole number of {dtype}, or {FRACTIONS}"
+            advice = "use True or False" if dtype == BOOL else f"use a whole number of {dtype}{cast}"
             raise DtypeMismatch(span, what=f"{what}: {problem}", advice=advice)
 
     def splat(self, value: Any, shape: tuple[int, ...], dtype: DType, span: Span, name: str) -> hir.Value:

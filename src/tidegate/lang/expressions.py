@@ -23,12 +23,20 @@ from tidegate.ir.elementwise import OPERATIONS
 from tidegate.ir.expr import Sym
 from tidegate.ir.products import accumulator_of, alike
 from tidegate.lang import surface
-from tidegate.lang.advice import ELSEWHERE, EXPRESSIONS, GENERAL_EXPRESSION, instead_of
+from tidegate.lang.advice import (
+    ARGUMENTS,
+    ELSEWHERE,
+    EXPRESSIONS,
+    GENERAL_EXPRESSION,
+    TRANSPOSED,
+    UNSUPPORTED,
+    instead_of,
+)
 from tidegate.lang.axes import Axes
 from tidegate.lang.derived import FOLDS, Derived
 from tidegate.lang.elementwise import COMPARISONS, OPERATORS, describe
 from tidegate.lang.scope import WEAK, Gone, Integer, Number, Scope, TileIndex
-from tidegate.lang.source import Source, whole
+from tidegate.lang.source import PACKAGE, Source, whole
 
 ELEMENTWISE = {
     **dict.fromkeys((name for name, row in OPERATIONS.items() if row.arity == 1 and hasattr(surface, name)), ("x",)),
@@ -56,7 +64,12 @@ class Expressions(Axes, Derived):
 
     def parse(self, node: ast.expr, name: str = "") -> Any:
         """A tile (hir.Value) or a compile-time value; ``name`` is the variable it will be bound to."""
-        node = self.folded(node)
+        value = self.form(self.folded(node), name)
+        if isinstance(value, hir.Value):
+            self.scope.nodes[value.id] = node
+        return value
+
+    def form(self, node: ast.expr, name: str) -> Any:
         if self.static(node):
             return self.known(node)
         if not isinstance(node, ast.Name) and self.is_integer(node) and not self.is_load(node):
@@ -145,12 +158,19 @@ class Expressions(Axes, Derived):
             target = getattr(target, attribute, None)
         return target if callable(target) and getattr(target, "__module__", "") == surface.__name__ else None
 
+    def is_missing(self, node: ast.expr) -> bool:
+        """Is this tg.NAME, and has Tidegate no such name?"""
+        if not isinstance(node, ast.Attribute) or not isinstance(node.value, ast.Name):
+            return False
+        module = self.source.names.get(node.value.id)
+        return getattr(module, "__name__", "") == PACKAGE and not hasattr(module, node.attr)
+
     # -------------------------------------------------------------------------------------- forms
 
     def name(self, node: ast.Name) -> Any:
         bound = self.scope.bindings.get(node.id)
         if isinstance(bound, Gone):
-            raise UnknownName(self.span(node), name=node.id, why=f": {bound.why}", advice="give it a value before")
+            raise UnknownName(self.span(node), name=node.id, why=f": {bound.why}", advice=bound.advice)
         return bound
 
     def item(self, node: ast.Subscript, name: str) -> Any:
@@ -180,9 +200,8 @@ class Expressions(Axes, Derived):
         if isinstance(owner, hir.Value):
             if node.attr == "T":
                 if len(owner.shape) != 2:
-                    raise ShapeMismatch(
-                        self.span(node), what=f".T of a tile of shape {owner.shape}", advice="transpose tiles of rank 2"
-                    )
+                    what = f".T of a tile of shape {owner.shape}"
+                    raise ShapeMismatch(self.span(node), what=what, advice=f"use {TRANSPOSED}")
                 result = self.scope.value(name, owner.dtype, owner.shape[::-1])
                 self.scope.ops.append(hir.Transpose(result, owner, self.span(node)))
                 return result
@@ -220,7 +239,7 @@ class Expressions(Axes, Derived):
             if isinstance(owner, WEAK):
                 text = ast.unparse(node.func.value)
                 advice = f"a number takes the dtype of the tile beside it; a tile of it: tg.full((1,), {text}, dtype)"
-            elif node.func.attr in {*TILE_FUNCTIONS.values(), *ELSEWHERE}:
+            elif node.func.attr in {*TILE_FUNCTIONS.values(), *ELSEWHERE, *UNSUPPORTED}:
                 advice = instead_of(node.func.attr, TILE_FUNCTIONS.values())
             raise UnsupportedSyntax(span, what=f"the method .{node.func.attr} of {describe(owner)}", advice=advice)
         target = self.function(node)
@@ -228,6 +247,8 @@ class Expressions(Axes, Derived):
         if function is None:
             called = ast.unparse(node.func)
             what = f"{called} is no operation on tiles, and its arguments exist only on the GPU"
+            if self.is_missing(node.func):
+                what = f"{called} does not exist"
             advice = instead_of(called, TILE_FUNCTIONS.values())
             if target is surface.atomic_add:
                 what, advice = (
@@ -312,7 +333,7 @@ class Expressions(Axes, Derived):
             raise DtypeMismatch(
                 span,
                 what=f"tg.dot of {a.name} {a.dtype} and {b.name} {b.dtype}, and only 8-bit floats mix",
-                advice=f'cast one: {b.name}.astype("{a.dtype}")',
+                advice=f"cast one: {self.casted(b, a.dtype)}",
             )
         shape, sums = (a.shape[0], b.shape[1]), accumulator_of(a.dtype)
         if c is None:
@@ -470,11 +491,11 @@ class Expressions(Axes, Derived):
         found.update(zip(names, node.args, strict=False))
         for keyword in node.keywords:
             if keyword.arg not in names or keyword.arg in found:
-                raise BadCall(
-                    self.span(keyword),
-                    what=f"{function} has no free argument {keyword.arg!r}",
-                    advice=f"it takes {', '.join(names)}",
-                )
+                advice = f"it takes {', '.join(names)}"
+                if keyword.arg in ARGUMENTS and self.function(node) is surface.load:
+                    advice = ARGUMENTS[keyword.arg]
+                what = f"{function} has no free argument {keyword.arg!r}"
+                raise BadCall(self.span(keyword), what=what, advice=advice)
             found[keyword.arg] = keyword.value
         for name in required:
             if name not in found:

@@ -199,10 +199,12 @@ class Kernel:
         """Everything that Tidegate makes of this kernel for one target: a :class:`tidegate.runtime.compiled.Compiled`
         with ``plan``, ``tir``, ``cuda``, ``smem``, ``check()``, ``simulate()`` and calling.
 
-        ``plan``: a producer's name, an AsyncPlan, or the path of a saved one. ``share=False`` keeps the bytes of all
-        buffers apart. ``strided``: names of tensors whose rows need not follow one another in memory, or a mapping
-        from them to what divides their strides, in elements (16). Raises TG304 for an unknown target, TG305 for an
-        unknown producer, TG3xx for a schedule and TG401 for memory that the target does not have.
+        ``plan``: a producer's name, or an AsyncPlan or the path of a saved one, which then tell the target.
+        ``share=False`` keeps the bytes of all buffers apart. ``strided``: names of tensors whose rows need not follow
+        one another in memory, or a mapping from them to what divides their strides, in elements (16).
+
+        Raises TG304 for an unknown target, TG305 for an unknown producer, TG3xx for a schedule and TG401 for memory
+        that the target does not have.
         """
         from tidegate.runtime.compiled import compile_program
 

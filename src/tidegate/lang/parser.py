@@ -21,12 +21,12 @@ from tidegate.errors import (
     WrongDirection,
 )
 from tidegate.ir import hir
-from tidegate.ir.dtypes import DTYPES, F32, I32, dtype_advice
+from tidegate.ir.dtypes import DTYPES, F32, I32, DType, dtype_advice
 from tidegate.ir.expr import Expr, Int, Sym, binary, factor, least, symbols
 from tidegate.ir.layout import Coord
 from tidegate.lang import surface
 from tidegate.lang.accumulate import with_accumulators
-from tidegate.lang.advice import EXPRESSIONS, GENERAL_ADVICE, STATEMENTS, on_condition
+from tidegate.lang.advice import EXPRESSIONS, GENERAL_ADVICE, STATEMENTS, on_condition, operand
 from tidegate.lang.dead import without_dead_ops
 from tidegate.lang.elementwise import OPERATORS, describe
 from tidegate.lang.expressions import Expressions
@@ -139,14 +139,25 @@ def _tensors(
 MADE_INSIDE = Gone("it is made inside a loop, which may run zero times")
 
 
-def advice_on_shape(wanted: Coord, tile: hir.Value, text: str) -> str:
+def advice_on_shape(wanted: Coord, tile: hir.Value, value: ast.expr) -> str:
     """What to do about a tile that a window of another shape is to take."""
+    text = ast.unparse(value)
     if tile.shape == wanted[::-1]:
-        return f"write {text.removesuffix('.T')}" if text.endswith(".T") else f"transpose it: ({text}).T"
+        return f"write {text.removesuffix('.T')}" if text.endswith(".T") else f"transpose it: {operand(value)}.T"
     rank = len(wanted) - len(tile.shape)
+    single = [axis for axis, n in enumerate(tile.shape) if n == 1]
+    if rank == -1 and single and tile.shape[: single[-1]] + tile.shape[single[-1] + 1 :] == wanted:
+        if isinstance(value, ast.Call) and any(k.arg == "keepdims" for k in value.keywords):
+            return "drop keepdims=True"
+        return f"drop keepdims=True where it was folded, or take the axis away: {operand(value)}.max(axis={single[-1]})"
     if rank >= 0 and all(n in (1, w) for n, w in zip(tile.shape, wanted[rank:], strict=True)):
         return f"a store does not repeat elements: add the tile to tg.zeros({wanted})"
     return "use tile sizes that agree"
+
+
+def together(a: DType, b: DType) -> bool:
+    """Do elementwise operations take tiles of these dtypes together?"""
+    return a == b or (a.kind == b.kind and F32 in (a, b))
 
 
 class _Parser:
@@ -299,7 +310,14 @@ class _Parser:
             )
         old = self.scope.value(tensor.name, tensor.dtype, window.shape)
         self.scope.ops.append(hir.Load(old, window, None, 1, None, span))
-        new = self.expressions.compute(OPERATORS[type(node.op)], [old, self.expressions.parse(node.value)], span, "")
+        value = self.expressions.parse(node.value)
+        if isinstance(value, hir.Value) and not together(old.dtype, value.dtype):
+            raise DtypeMismatch(
+                self.source.span(node.value),
+                what=f"{tensor.name} holds {tensor.dtype}, the tile {value.name} {value.dtype}",
+                advice=f"cast it: {self.expressions.casted(value, tensor.dtype)}",
+            )
+        new = self.expressions.compute(OPERATORS[type(node.op)], [old, value], span, "")
         assert isinstance(new, hir.Value)  # one operand is a tile
         self.write(span, tensor, window, new, node.value)
 
@@ -321,13 +339,13 @@ class _Parser:
             raise ShapeMismatch(
                 span,
                 what=f"the window of {tensor.name} has shape {window.shape}, the tile {tile.name} {tile.shape}",
-                advice=advice_on_shape(window.shape, tile, ast.unparse(value)),
+                advice=advice_on_shape(window.shape, tile, value),
             )
         if tile.dtype != tensor.dtype:
             raise DtypeMismatch(
                 span,
                 what=f"{tensor.name} holds {tensor.dtype}, the tile {tile.name} {tile.dtype}",
-                advice=f'write {ast.unparse(value)}.astype("{tensor.dtype}")',
+                advice=f'write {operand(value)}.astype("{tensor.dtype}")',
             )
 
     def atomic_add(self, call: ast.Call) -> None:
@@ -387,8 +405,10 @@ class _Parser:
             self.tile_loop(node, self.expressions.axis_of(node.iter, node.target.id))
         else:
             advice = "loop over tg.grid(tg.tiles(...), ...), tg.tiles(extent, size) or tg.range(extent)"
-            if isinstance(node.iter, ast.Call) and ast.unparse(node.iter.func) == "range":
-                advice = f"write tg.{ast.unparse(node.iter)}, whose index is an integer of the kernel"
+            called = ast.unparse(node.iter.func) if isinstance(node.iter, ast.Call) else ""
+            if isinstance(node.iter, ast.Call) and called.rpartition(".")[2] in ("range", "static_range"):
+                inner = ", ".join(map(ast.unparse, node.iter.args))
+                advice = f"write tg.range({inner}), whose index is an integer of the kernel, no number of Python"
             what = f"a loop over {ast.unparse(node.iter)!r}, which is no tg.grid, tg.tiles or tg.range"
             hidden = [n.id for n in ast.walk(node.iter) if isinstance(n, ast.Name) and self.scope.dynamic(n.id)]
             if hidden and isinstance(node.iter, ast.Call):
@@ -495,9 +515,15 @@ class _Parser:
                 [(self.source.span(node), "the loop")],
                 name=name,
                 what=f"enters the loop as {initial.dtype} {initial.shape} and leaves a trip as {now}",
-                advice="keep the dtype and the shape, or use another name inside the loop",
+                advice=f"{self.kept(initial, yielded)}; or use another name inside the loop",
             )
         return hir.Carried(initial, inside, yielded, self.scope.value(name, initial.dtype, initial.shape))
+
+    def kept(self, wanted: hir.Value, found: Any) -> str:
+        """How a tile keeps the dtype and the shape of another one."""
+        if isinstance(found, hir.Value) and found.shape == wanted.shape:
+            return f"keep the dtype: {self.expressions.casted(found, wanted.dtype)}"
+        return "keep the dtype and the shape"
 
     # -------------------------------------------------------------------------------------- branches
 
@@ -533,6 +559,8 @@ class _Parser:
                 scope.bindings[name] = merged[-1].after
             else:
                 kinds = f"{a.dtype} {a.shape} in one and {b.dtype} {b.shape} in the other"
-                scope.bindings[name] = Gone(f"the branches of a condition leave it as {kinds}")
+                narrow, wide = (a, b) if b is before.get(name) or a.dtype.size < b.dtype.size else (b, a)
+                advice = f"{self.kept(wide, narrow)}; or use two names"
+                scope.bindings[name] = Gone(f"the branches of a condition leave it as {kinds}", advice)
         span = self.source.span(node.test)
         scope.ops.append(hir.Branch(branch_id, condition, then, otherwise, tuple(merged), span))

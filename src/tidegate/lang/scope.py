@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from tidegate.ir.layout import Coord
 class TileIndex:
     """A loop or grid index: element range ``index * size`` .. of an axis of ``extent``; or, ``integer``, one position,
     which takes the axis away as an integer index does in NumPy. ``limit``: the most tiles that a loop visits;
-    ``counted``: the extent is no size of a tensor but a number that is known at run time only."""
+    ``counted``: the extent is no named dimension but an integer, so that the index may stand on any axis."""
 
     name: str
     extent: Expr
@@ -44,9 +45,10 @@ class Number:
 
 @dataclass(frozen=True)
 class Gone:
-    """A name that exists no more, with the reason."""
+    """A name that exists no more, with the reason and what to do about it."""
 
     why: str
+    advice: str = "give it a value before"
 
 
 Binding = hir.Value | TileIndex | Integer | Number | hir.Tensor | hir.Scalar | Gone | object
@@ -60,7 +62,7 @@ WEAK = (Integer, Number, hir.Scalar)
 class Scope:
     """The mutable state of one parse: bindings, the sizes of dimensions, the op list of the open block, the names bound
     before the innermost open block (a loop, a branch, the grid) and what that is, counters for unique ids, names that
-    integers must not take, and names of integers that may be negative."""
+    integers must not take, names of integers that may be negative, and by a tile's id what the author wrote for it."""
 
     bindings: dict[str, Binding]
     dims: Mapping[str, Expr]
@@ -73,6 +75,7 @@ class Scope:
     branches: int = 0
     taken: set[str] = field(default_factory=set)
     signed: set[str] = field(default_factory=set)
+    nodes: dict[int, ast.expr] = field(default_factory=dict)
 
     def value(self, name: str, dtype: DType, shape: Coord) -> hir.Value:
         """A new SSA value."""

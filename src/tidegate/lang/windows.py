@@ -109,10 +109,11 @@ class Windows(Elementwise):
             what = f"axis {number} of {tensor.name} is indexed by {ast.unparse(item)!r}, no tile index"
             self.bad_axis(item, what, self.advice_on(item))
         if index.extent != extent and not index.counted:
-            self.bad_axis(
-                item,
-                f"axis {number} of {tensor.name} has size {extent}, the index {index.name} runs over {index.extent}",
-            )
+            what = f"axis {number} of {tensor.name} has size {extent}, the index {index.name} runs over {index.extent}"
+            advice = SAME_DIMENSION
+            if isinstance(index.extent, Sym) and index.limit is None:
+                advice += f'; a loop over the integer tg.size("{index.extent}") may index any axis'
+            self.bad_axis(item, what, advice)
         return hir.Axis(index.name, index.size, extent)
 
     # -------------------------------------------------------------------------------------- gathered rows
@@ -132,6 +133,8 @@ class Windows(Elementwise):
         if not isinstance(rows, hir.Value):
             self.bad_axis(item, f"axis {number} of {tensor.name} is indexed by {describe(rows)}", advice)
         if rows.dtype != I32 or len(rows.shape) != 1:
+            if rows.dtype.kind == "integer" and len(rows.shape) == 1:
+                advice = f"numbers of rows are i32: write {self.casted(rows, I32)}"
             what = f"axis {number} of {tensor.name} is indexed by {describe(rows)}, {rows.dtype} {rows.shape}"
             self.bad_axis(item, what, advice)
         if number == len(tensor.shape) - 1:
@@ -310,7 +313,9 @@ class Windows(Elementwise):
             what = f"'{ast.unparse(item)}' takes the whole axis {number}"
             if item.lower is not None:
                 what = f"'{ast.unparse(item)}' takes the rest of axis {number}"
-            self.bad_axis(item, f"{what} of {tensor.name}, whose size {extent} is not fixed", self.advice_on_end(item))
+            self.bad_axis(
+                item, f"{what} of {tensor.name}, whose size {extent} is not fixed", advice_on_end(item, extent)
+            )
         if item.lower is None and item.upper is None:
             assert isinstance(extent, Int)
             return hir.Axis(None, extent.value, extent)
@@ -341,9 +346,6 @@ class Windows(Elementwise):
             self.bad_axis(item, f"the position {found}", "positions count from 0")
         return found
 
-    def advice_on_end(self, item: ast.Slice) -> str:
-        return SAME_DIMENSION if item.lower is None else "say where it ends: a[i : i + 8]"
-
     def advice_on(self, item: ast.expr) -> str:
         """What to write instead of an index that is none."""
         used = [n.id for n in ast.walk(item) if isinstance(n, ast.Name)]
@@ -359,6 +361,13 @@ class Windows(Elementwise):
 
     def bad_axis(self, item: ast.expr, what: str, advice: str = "") -> NoReturn:
         raise WindowMismatch(self.span(item), what=what, advice=advice or SAME_DIMENSION)
+
+
+def advice_on_end(item: ast.Slice, extent: Expr) -> str:
+    """What to do about a slice that ends with an axis whose size is not fixed."""
+    if item.lower is not None:
+        return "say where it ends: a[i : i + 8]"
+    return f"fix the size by a keyword-only constant of that name, e.g. {extent}=2880; or {SAME_DIMENSION}"
 
 
 def items_of(node: ast.Subscript) -> list[ast.expr]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import gcd
 
-from tidegate.errors import BadSchedule, CopyAlignment, OverlappingWrites, Span
+from tidegate.errors import BadSchedule, CopyAlignment, OverlappingWrites, Span, TidegateError
 from tidegate.ir import hir, legal, tir
 from tidegate.ir.dtypes import F32, I32
 from tidegate.ir.expr import Int, cdiv, negated
@@ -41,7 +42,13 @@ def legalise(program: hir.Program, target: Target, pointer_align: int = WIDEST) 
 
     Raises BadSchedule, CopyAlignment or NoInstruction at the op that cannot be realised.
     """
-    return _Legaliser(padded(program), target, pointer_align).run()
+    wider = padded(program)
+    if wider is not program:
+        with suppress(TidegateError):  # where padding is too much, tiles stay as the author sees them
+            found = _Legaliser(wider, target, pointer_align).run()
+            if sum(ring.layout.bytes * ring.stages for ring in found.rings) <= target.fact("smem_per_cta"):
+                return found
+    return _Legaliser(program, target, pointer_align).run()
 
 
 @dataclass(frozen=True)
@@ -337,7 +344,7 @@ class _Legaliser(Gathering):
         if node.stages > 1 and not loop:
             raise BadSchedule(
                 node.span,
-                what=f"stages={node.stages} outside a tg.tiles loop: the tile is filled once, and needs one slot",
+                what=f"stages={node.stages} outside a loop: the tile is filled once, and needs one slot",
                 advice="drop stages=, or load the tile inside the loop that uses it",
             )
         ring = self.build.ring(node.result.name, node.result.dtype, shape, node.stages, loop, True, node.span)
@@ -443,9 +450,11 @@ class _Legaliser(Gathering):
 
     def transpose(self, node: hir.Transpose) -> None:
         wanted = self.layouts[node.result.id]
-        source = self.operand(node.source, wanted.transposed(), node.span)
-        out = self.result(node.result)
-        self.build.step(f"transpose_{out}", tir.Move(out, source), node.span)
+        source, out = self.operand(node.source, wanted.transposed(), node.span), self.result(node.result)
+        if source == out:  # a carried tile takes the place of what it was
+            source = self.build.register(f"{out}_old", node.result.dtype, wanted)
+            self.move(source, out, node.span)
+        self.build.step(f"transpose_{out}", tir.Move(out, source, True), node.span)
 
     def part(self, node: hir.Part) -> None:
         """A part of a register tile: some of the registers, or what other threads left in shared memory."""

@@ -57,10 +57,11 @@ def analyse(
 
 def analyse_with(analysis: Analysis, places: Mapping[str, tuple[int, int]]) -> Analysis:
     """The same analysis for rings at given (offset, stride)."""
-    moved = tuple(
-        replace(p, offset=places[p.ring][0], stride=places[p.ring][1]) for p in analysis.allocation.placements
-    )
-    allocation = replace(analysis.allocation, placements=moved)
+    moved = []
+    for p in analysis.allocation.placements:
+        ring, (offset, stride) = analysis.program.ring(p.ring), places[p.ring]
+        moved.append(replace(p, offset=offset, stride=stride, size=stride * (ring.stages - 1) + ring.layout.bytes))
+    allocation = replace(analysis.allocation, placements=tuple(moved))
     found = dependences(analysis.program, analysis.accesses, allocation)
     return replace(analysis, allocation=allocation, dependences=found)
 

@@ -78,7 +78,8 @@ class SharedMemory:
                 f"  {b.name:<12} {shape:>9} {b.dtype:<4} {b.stages} x {b.slot_bytes:>6} = {b.bytes:>7} bytes "
                 f"at {b.offset}"
             )
-        lines.append(f"  largest number of stages that fits: {self.largest_stages}")
+        if any(b.stages > 1 for b in self.buffers):
+            lines.append(f"  largest number of stages that fits: {self.largest_stages}")
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
@@ -209,7 +210,11 @@ def compile_program(
     pointer_align: int = 16,
     timings: Timings | None = None,
 ) -> Compiled:
-    """Legalises, analyses and plans; what follows is made on demand."""
+    """Legalises, analyses and plans; what follows is made on demand. A plan that was made before tells the target."""
+    if isinstance(plan, str) and plan.endswith(".json"):
+        plan = load(plan, program.name)
+    if isinstance(plan, AsyncPlan) and target is None:
+        target = plan.target
     machine = find(default_target() if target is None else target)
     clock = timings or Timings()
     lowered = clock.measure("legalise", lambda: legalise(program, machine, pointer_align))
@@ -228,8 +233,6 @@ def default_target() -> str:
 
 
 def _plan(plan: AsyncPlan | str | None, analysis: Analysis, target: Target) -> AsyncPlan:
-    if isinstance(plan, str) and plan.endswith(".json"):
-        plan = load(plan)
     if isinstance(plan, AsyncPlan):
         validate(plan, analysis)
         return plan

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,6 +15,9 @@ from tidegate.errors import UnknownTarget, UnknownTargetFact
 
 DEFAULT_TARGET = "sm_80"
 """The target of a command or call that names none, where there is no GPU: the oldest that has every mechanism."""
+
+OLDER = re.compile(r"sm_?[1-7]\d|v100s?|t4g?|p100|p40?|k[48]0|rtx_?20\d0|gtx_?\d+|titan.*")
+"""Names of GPUs that are older than every target."""
 
 
 @dataclass(frozen=True)
@@ -79,4 +83,6 @@ def find(name: str | None) -> Target:
                 return target
     near = get_close_matches(str(wanted).lower(), builtin, 1)
     guess = f"did you mean {near[0]!r}? Else " if near else ""
+    if OLDER.fullmatch(str(wanted).lower()):
+        guess = "asynchronous copies need a GPU of sm_80 or later: "
     raise UnknownTarget(name=wanted, guess=guess, known=", ".join(sorted(builtin)))

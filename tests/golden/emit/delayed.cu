@@ -30,7 +30,7 @@ __device__ __forceinline__ void st_global_f32(void* at, const f32* s) {
 }
 
 extern "C" __global__ void __launch_bounds__(128, 1)
-stage(const f32* a, f32* b, f32* guard, int N) {
+stage_kernel(const f32* a, f32* b, f32* guard, int N) {
   const int tid = threadIdx.x;
   extern __shared__ __align__(1024) unsigned char smem[];
   const u32 shared = shared_address(smem);

@@ -65,7 +65,7 @@ __device__ __forceinline__ u32 to_bf16x2(f32 low, f32 high) {
 }
 
 extern "C" __global__ void __launch_bounds__(256, 1)
-gemm(const bf16* a, const bf16* b, bf16* c, int M, int N, int K) {
+gemm_kernel(const bf16* a, const bf16* b, bf16* c, int M, int N, int K) {
   const int tid = threadIdx.x;
   extern __shared__ __align__(1024) unsigned char smem[];
   const u32 shared = shared_address(smem);
@@ -79,8 +79,8 @@ gemm(const bf16* a, const bf16* b, bf16* c, int M, int N, int K) {
   // CTAs go down the columns of bands of 8 rows: those that run together share operands in L2.
   const int rows = ceil_div(M, 128), columns = ceil_div(N, 256);
   int cta = blockIdx.x;
-  const int band = cta / (8 * columns) * 8, height = min(8, rows - band);
-  cta %= 8 * columns;
+  const int band = cta / columns / 8 * 8, height = min(8, rows - band);
+  cta -= band * columns;
   const int m = band + cta % height, n = cta / height;
   // fill acc <- 0.0
   #pragma unroll

@@ -42,7 +42,7 @@ __device__ __forceinline__ void st_global_f32x4(void* at, const f32* s) {
 }
 
 extern "C" __global__ void __launch_bounds__(32, 1)
-transpose(const f32* a, f32* b, int M) {
+transpose_kernel(const f32* a, f32* b, int M) {
   constexpr int N = 64;
   const int tid = threadIdx.x;
   extern __shared__ __align__(1024) unsigned char smem[];
