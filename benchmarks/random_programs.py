@@ -20,6 +20,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from multiprocessing.pool import AsyncResult
 from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # the tables are small: threads of each process would only contend
@@ -28,6 +29,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "property"))
 
 from judging import Outcome, judge
 from strategies import seeded
+
+GRACE = 30.0
+"""Seconds that programs which have begun may take after the time is up."""
 
 
 def main() -> int:
@@ -62,11 +66,26 @@ def judged(seeds: range, sample: int, jobs: int, until: float) -> Iterator[tuple
             yield from map(work, following)
             return
         with multiprocessing.Pool(jobs) as pool:
-            for begin in range(0, len(seeds), 64 * jobs):  # in rounds, so that the clock is looked at
-                if time.perf_counter() < until:
-                    yield from pool.imap_unordered(work, seeds[begin : begin + 64 * jobs])
+            running: dict[int, AsyncResult[tuple[int, Outcome, float]]] = {}
+            for seed in following:
+                running[seed] = pool.apply_async(work, (seed,))
+                while len(running) >= 2 * jobs and time.perf_counter() < until:
+                    yield from finished(running)
+            while running and time.perf_counter() < until + GRACE:
+                yield from finished(running)
+            if running:
+                print(f"not finished in time: seeds {', '.join(map(str, sorted(running)))}")
     except KeyboardInterrupt:  # the table tells of what has been judged
         return
+
+
+def finished(running: dict[int, AsyncResult[tuple[int, Outcome, float]]]) -> Iterator[tuple[int, Outcome, float]]:
+    """Takes out what is done; waits a moment if nothing is."""
+    done = [seed for seed, result in running.items() if result.ready()]
+    if not done:
+        time.sleep(0.02)
+    for seed in done:
+        yield running.pop(seed).get()
 
 
 def judge_seed(seed: int, sample: int) -> tuple[int, Outcome, float]:
