@@ -26,8 +26,8 @@ RESERVED = frozenset(
     protected public register reinterpret_cast return short signed sizeof static static_assert static_cast struct
     switch template this thread_local throw true try typedef typeid typename union unsigned using virtual void
     volatile wchar_t while xor xor_eq threadIdx blockIdx blockDim gridDim warpSize smem shared tid warp cta outer band
-    height from at v main min max isnan isinf isfinite fabsf floorf ceilf truncf rintf expf expm1f logf log2f log1pf
-    sinf cosf tanhf erff fmodf copysignf ld_scalar char8_t char16_t char32_t NULL
+    height tall from at v main min max isnan isinf isfinite fabsf floorf ceilf truncf rintf expf expm1f logf log2f
+    log1pf sinf cosf tanhf erff fmodf copysignf ld_scalar char8_t char16_t char32_t NULL
     """,
     )
 )

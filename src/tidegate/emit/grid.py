@@ -13,7 +13,8 @@ BAND = 8
 def grid_lines(cx: Context) -> list[str]:
     """C++ that declares the grid's indices: the last axis is the fastest, except that the last two are walked in bands
     of BAND rows, column by column. An index with which a CTA's work grows runs backwards: the GPU starts CTAs in order,
-    and those that take long should not be the last ones. It is a bijection for every grid.
+    and those that take long should not be the last ones. It is a bijection for every grid, and no number in it is
+    larger than that of the CTAs.
     """
     axes = cx.kernel.grid
     names = [cx.name("size", a.name) for a in axes]
@@ -42,8 +43,9 @@ def grid_lines(cx: Context) -> list[str]:
         f"// CTAs go down the columns of bands of {BAND} rows: those that run together share operands in L2.",
         *heading,
         *lines,
-        f"const int band = cta / {columns} / {BAND} * {BAND}, height = min({BAND}, {rows} - band);",
-        f"cta -= band * {columns};",
+        f"const int tall = min({BAND}, {rows}), band = cta / (tall * {columns}) * tall;",
+        f"const int height = min(tall, {rows} - band);",
+        f"cta %= tall * {columns};",
         f"const int {row}, {column};",
     ]
 

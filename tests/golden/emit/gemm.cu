@@ -79,8 +79,9 @@ gemm_kernel(const bf16* a, const bf16* b, bf16* c, int M, int N, int K) {
   // CTAs go down the columns of bands of 8 rows: those that run together share operands in L2.
   const int rows = ceil_div(M, 128), columns = ceil_div(N, 256);
   int cta = blockIdx.x;
-  const int band = cta / columns / 8 * 8, height = min(8, rows - band);
-  cta -= band * columns;
+  const int tall = min(8, rows), band = cta / (tall * columns) * tall;
+  const int height = min(tall, rows - band);
+  cta %= tall * columns;
   const int m = band + cta % height, n = cta / height;
   // fill acc <- 0.0
   #pragma unroll
