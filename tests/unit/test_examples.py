@@ -17,6 +17,8 @@ from tidegate.check import check
 from tidegate.ir import tir
 from tidegate.ops.plain import rounding_bound
 from tidegate.ops.samples import sample, unwritten
+from tidegate.runtime.cache import installed
+from tidegate.runtime.compile import COMPILER
 from tidegate.runtime.compiled import Compiled
 
 PRODUCERS = ("in_order", "multistage")
@@ -239,3 +241,10 @@ def test_the_sync_that_sharing_of_bytes_costs_is_in_the_plan_and_goes_with_it(pr
     for k in (shared, apart):
         assert k.check().status == "safe"
         assert all(check(replace(k.kernel, body=without(k.kernel.body, s))).status == "unsafe" for s in syncs(k))
+
+
+@pytest.mark.skipif(installed(COMPILER) is None, reason=f"{COMPILER} is not installed")
+@pytest.mark.parametrize(("file", "kernel"), sorted({(c.file, c.kernel) for c in CASES}))
+def test_at_its_own_tile_sizes_no_example_spills(file: str, kernel: str) -> None:
+    compiled = getattr(example(file), kernel).compile("sm_90a")
+    assert compiled.cubin.spills == 0, f"{compiled.cubin.registers} registers"
