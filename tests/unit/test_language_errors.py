@@ -382,6 +382,8 @@ def test_the_cast_that_is_advised_is_accepted(value: str, tmp_path: Path) -> Non
 def _requests() -> Iterator[tuple[str, Callable[[Any, Path], object]]]:
     """Wrong ways to use a good kernel."""
     yield "TG107", lambda k, _: k.compile(target="h200", BQ=3)
+    yield "TG307", lambda k, _: k.compile(target="h200", ctas_per_sm=0)
+    yield "TG307", lambda k, _: k.compile(target="h200", ctas_per_sm="4")
     yield "TG107", lambda k, _: k.compile(target="h200", M=-1)
     yield "TG107", lambda k, _: k.plain(M=1.5)
     yield "TG107", lambda k, _: k.plain(a=np.zeros((4, 4), "f4"), b=np.zeros((4, 4), "f4"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from language import kernel_of
 from tidegate.errors import TidegateError
 from tidegate.ir import tir
 from tidegate.ir.dtypes import DTYPES
+from tidegate.ir.spec import verify
 
 FOLDED = """import tidegate as tg
 @tg.kernel(warps=4)
@@ -147,3 +149,11 @@ def program(a: tg.Tensor["R", "C", "f32"], b: tg.Out["C", "R", "f32"], c: tg.Out
     kernel.plain(a, *wanted)
     assert kernel.compile("sm_80", multiples={"R": 1, "C": 1}).simulate(a, *found).ok
     assert all(np.array_equal(w, f) for w, f in zip(wanted, found, strict=True))
+
+
+@pytest.mark.parametrize("below", [-1, 1025])
+def test_a_reduction_below_a_place_that_is_not_there_is_no_legal_tir(below: int) -> None:
+    kernel = example("softmax").softmax.compile(target="h200", COLS=1000).kernel
+    bent = tuple(replace(s, below=below) if isinstance(s, tir.Reduce) and s.below else s for s in kernel.body)
+    assert not verify(kernel)
+    assert any("axis 1 of" in str(v) for v in verify(replace(kernel, body=bent)))

@@ -13,10 +13,12 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from math import prod
 from typing import Any
 
+from tidegate.errors import BadSchedule, CopyAlignment, NoInstruction, OverCapacity, OverlappingWrites
 from tidegate.ir import hir
 from tidegate.ir.expr import Int
 from tidegate.ir.layout import Coord
 from tidegate.legalise.layouts import blocked, run_length
+from tidegate.legalise.tensors import WIDEST
 
 WORTH = 1.5
 """Axes are padded where a thread would have this many times the work that it has with the padded tile."""
@@ -24,11 +26,11 @@ WORTH = 1.5
 ACCESS = 4
 """The work of an access to memory, in elements that are held and computed with."""
 
-WIDEST = 16
-"""Bytes of the widest access of a thread."""
-
 CHEAP = 16384
 """Bytes of shared memory that a padded tile may take in all its slots; a larger one may grow by an eighth."""
+
+REFUSALS = (BadSchedule, CopyAlignment, NoInstruction, OverCapacity, OverlappingWrites)
+"""What may be said of a padded program and not of its author's."""
 
 Spot = tuple[int, int]
 """An axis of a value, by its id."""

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import gcd
 
-from tidegate.errors import BadSchedule, CopyAlignment, OverlappingWrites, Span, TidegateError
+from tidegate.errors import BadSchedule, CopyAlignment, OverlappingWrites, Span
 from tidegate.ir import hir, legal, tir
 from tidegate.ir.dtypes import F32, I32
 from tidegate.ir.expr import Int, cdiv, negated
@@ -31,7 +31,7 @@ from tidegate.legalise.layouts import (
     mma_operand_a,
     mma_operand_b,
 )
-from tidegate.legalise.padding import padded
+from tidegate.legalise.padding import REFUSALS, padded
 from tidegate.legalise.schedule import check_dot, check_sizes, mechanism
 from tidegate.legalise.tensors import WIDEST, Tensors
 from tidegate.target.target import Target
@@ -44,7 +44,7 @@ def legalise(program: hir.Program, target: Target, pointer_align: int = WIDEST) 
     """
     wider = padded(program)
     if wider is not program:
-        with suppress(TidegateError):  # where padding is too much, tiles stay as the author sees them
+        with suppress(*REFUSALS):  # where padding is too much, tiles stay as the author sees them
             found = _Legaliser(wider, target, pointer_align).run()
             if sum(ring.layout.bytes * ring.stages for ring in found.rings) <= target.fact("smem_per_cta"):
                 return found
