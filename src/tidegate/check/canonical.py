@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tidegate.check.sites import BULK, COPY, WGMMA, Sites, near
+from tidegate.check.sites import BULK, COPY, WGMMA, Sites
 from tidegate.check.state import CAUSE, DATA, PROXY, Frame, State
 from tidegate.ir import tir
 
@@ -16,12 +16,14 @@ class Canonical:
     """Keys of states of one kernel: equal keys, equal futures.
 
     A clock is only ever compared with *thresholds* of its column: times of accesses, waits, phases, generations.
-    So a time may be replaced by the number of thresholds that it reaches, and a threshold that all have reached may be
-    dropped, as may that of an access whose bytes other threads never conflict on. Of writes it matters which have bytes
-    that none has covered since, and the order of two that overlap; of a group whether it is so old that every wait
-    completes it, else its age. Parities matter relative to each other: all phases and cursors that waits connect may be
-    flipped together. The slots of a ring that shares no bytes are alike, so it may be turned, with its cursors, until
-    one of these is 0.
+    So a time may be replaced by the number of thresholds that it reaches. A threshold may be dropped that all have
+    reached who will ever be compared with it; one of an access whose bytes other threads never conflict on; and one
+    that every clock reaches that reaches the one before: clocks are only ever set to times of each other, or to one
+    later than all. Of writes it matters which have bytes that none has covered since, and the order of two that
+    overlap; of a group whether it is so old that every wait completes it, else its age. Parities matter relative to
+    each other: all phases and cursors that waits connect may be flipped together. The slots of a ring are alike if it
+    shares no bytes, or if those who do conflict with all of it, so it may be turned, with its cursors, until one of
+    these is 0.
     """
 
     def __init__(self, kernel: tir.Kernel, frame: Frame, sites: Sites) -> None:
@@ -40,10 +42,11 @@ class Canonical:
         self.depths = {str(c.name): c.depth for c in kernel.cursors}
         self.newest = _newest(kernel)
         writes = [n for n, site in enumerate(sites.items) if site.write]
-        meets = [(a, b) for a in writes for b in writes if a != b and near(sites.items[a], sites.items[b])]
+        meets = [(a, b) for a in writes for b in writes if a != b and sites.near(sites.items[a], sites.items[b])]
         self.overlaps = np.array([(a, b) for a, b in meets if a < b and sites.meet(a, b).overlap], int).reshape(-1, 2)
         self.covers = np.array([(a, b) for a, b in meets if sites.meet(a, b).covers], int).reshape(-1, 2)
         self.writes = np.array([site.write for site in sites.items], bool)
+        self.compared = self._compared()
         self.flips = not any(isinstance(s, tir.BarrierInvalidate) for s in tir.walk(kernel.body))
 
     def _touched(self, site: int) -> np.ndarray:
@@ -61,32 +64,42 @@ class Canonical:
                 found |= pairs.any(axis=0)
         return found
 
+    def _compared(self) -> np.ndarray:
+        """Per plane which clocks, [class, column], may be compared with times of their column: where the column is a
+        class, those of classes that it conflicts with, unless waits on mbarriers compare others too."""
+        classes = self.frame.classes
+        found = np.ones((3, classes, self.frame.columns), bool)
+        if not self.frame.barriers:
+            rivals = [self.sites.rivals(n).together.any(axis=0) for n in range(len(self.sites.items))]
+            found[:, :, :classes] = np.logical_or.reduce([np.zeros((classes, classes), bool), *rivals])
+        leaders = np.arange(0, classes, 2)
+        found[DATA, leaders, leaders] = False  # one thread knows itself
+        return found
+
     def key(self, state: State) -> bytes:
         column, time = self._thresholds(state)
         scale = state.now + 2
-        low = state.clock[DATA].copy()
-        diagonal = np.arange(0, self.frame.classes, 2)
-        low[diagonal, diagonal] = scale  # one thread knows itself
-        known = low.min(axis=0)
-        if self.proxies:
-            known = np.minimum(known, state.clock[PROXY].min(axis=0))
-        known = np.minimum(known, state.clock[CAUSE].min(axis=0))
+        known = np.where(self.compared[DATA], state.clock[DATA], scale).min(axis=0)
+        for plane in (PROXY, CAUSE) if self.proxies else (CAUSE,):
+            known = np.minimum(known, np.where(self.compared[plane], state.clock[plane], scale).min(axis=0))
         live = time > known[column]
-        marks = np.unique(column[live] * scale + time[live])
-        starts = np.searchsorted(marks, np.arange(self.frame.columns) * scale)
+        every = np.arange(self.frame.columns)
+        own = every[: self.frame.classes]
+        tables = [state.clock, state.acc, state.rel, state.bar_acc, state.bar_rel, state.cluster]
+        clocks = [*((t + every * scale).ravel() for t in tables), state.fence + own * scale]
+        marks = _told_apart(np.unique(column[live] * scale + time[live]), np.concatenate(clocks), scale)
+        starts = np.searchsorted(marks, every * scale)
 
         def rank(times: np.ndarray, columns: np.ndarray) -> np.ndarray:
             found = np.searchsorted(marks, np.maximum(times, 0) + columns * scale, side="right") - starts[columns]
             return found.astype(np.int16)
 
-        every = np.arange(self.frame.columns)
-        tables = [state.clock, state.acc, state.rel, state.bar_acc, state.bar_rel, state.cluster]
         ranks = [rank(t, np.broadcast_to(every, t.shape)) for t in tables]
         turned = self._turned(state)
         pairs = self.start[turned[self.pair_site]] + np.arange(len(self.pair_site)) - self.start[self.pair_site]
         times = rank(time, column)
         ranks += [times[: len(pairs)][pairs], times[len(pairs) :]]
-        ranks.append(rank(state.fence, every[: self.frame.classes]))
+        ranks.append(rank(state.fence, own))
         ages = np.where(state.group >= 0, state.counts[self.sites.family] - state.group, -1)
         ages = np.minimum(ages, self.newest[self.sites.family][:, None]).astype(np.int16)
         flight = np.where(state.flight >= 0, np.minimum(state.counts[WGMMA] - state.flight, self.newest[WGMMA]), -1)
@@ -148,6 +161,13 @@ class Canonical:
         return tuple(out)
 
 
+def _told_apart(marks: np.ndarray, clocks: np.ndarray, scale: int) -> np.ndarray:
+    """Of sorted thresholds those that some clock tells from the one before, in the same column."""
+    below = np.searchsorted(np.sort(clocks), marks)
+    same = (marks[1:] // scale == marks[:-1] // scale) & (below[1:] == below[:-1])
+    return marks[np.concatenate(([True], ~same))[: len(marks)]]
+
+
 def _newest(kernel: tir.Kernel) -> np.ndarray:
     """Per family of groups the age from which on every wait of the kernel completes a group."""
     found = np.ones(3, np.int64)
@@ -191,13 +211,13 @@ def _rings(kernel: tir.Kernel, sites: Sites) -> tuple[Ring, ...]:
 
 
 def _apart(buffer: str, sites: Sites) -> bool:
-    """Whether every slot of a buffer keeps its bytes to itself."""
+    """Whether every slot of a buffer keeps its bytes to itself, or shares them as every other slot does."""
     return not any(
-        near(a, b)
+        sites.near(a, b)
         for a in sites.items
         if a.buffer == buffer
         for b in sites.items
-        if (a.buffer, a.slot) != (b.buffer, b.slot)
+        if (a.buffer == b.buffer or not sites.whole) and (a.buffer, a.slot) != (b.buffer, b.slot)
     )
 
 

@@ -24,10 +24,10 @@ from tidegate.check.linear import (
     Term,
     Test,
     atoms,
-    hashed_once,
     single,
 )
 from tidegate.ir import expr as ex
+from tidegate.ir.expr import hashed_once
 
 Bound = float  # an int, or +-inf
 

@@ -27,13 +27,13 @@ from tidegate.check.linear import (
     Term,
     Test,
     expression,
-    hashed_once,
     parts_of,
     single,
     term_expression,
 )
 from tidegate.ir import expr as ex
 from tidegate.ir import tir
+from tidegate.ir.expr import hashed_once
 from tidegate.ir.text import print_stmt
 
 Outcome = tuple[bool, "Knowledge"]

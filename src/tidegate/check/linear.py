@@ -10,25 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from math import gcd, inf
-from typing import TypeVar
 
 from tidegate.ir import expr as ex
-
-T = TypeVar("T")
-
-
-def hashed_once(cls: type[T]) -> type[T]:
-    """A frozen dataclass that works out its hash once: terms and forms are deep, and are looked up all the time."""
-    deep: Callable[[T], int] = cls.__hash__
-
-    def __hash__(self: T) -> int:
-        found: int | None = self.__dict__.get("_hash")
-        if found is None:
-            found = self.__dict__["_hash"] = deep(self)
-        return found
-
-    cls.__hash__ = __hash__  # type: ignore[method-assign,assignment]
-    return cls
+from tidegate.ir.expr import hashed_once
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ their columns are those of :mod:`tidegate.check.state`; barriers are in :mod:`ti
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 
 import numpy as np
 
@@ -27,14 +28,18 @@ WARPGROUP = 4
 class Machine:
     """Executes instructions of one kernel on states. ``trust`` names the rules about fences that do not apply (see
     :func:`tidegate.check.check`); ``exempted`` collects the pairs that broke one of these. ``pairs``: statements on
-    global memory that have to be ordered as well."""
+    global memory that have to be ordered as well. ``whole``: buffers conflict as wholes (see :class:`Sites`)."""
 
     def __init__(
-        self, kernel: tir.Kernel, trust: frozenset[str] = frozenset(), pairs: Sequence[Statements] = ()
+        self,
+        kernel: tir.Kernel,
+        trust: frozenset[str] = frozenset(),
+        pairs: Sequence[Statements] = (),
+        whole: bool = False,
     ) -> None:
         self.kernel = kernel
         self.everyone = everyone(kernel)
-        self.catalogue = Sites(kernel, trust, pairs)
+        self.catalogue = Sites(kernel, trust, pairs, whole)
         self.sites = self.catalogue.items
         self.buffers = self.catalogue.buffers
         self.depths = self.catalogue.depths
@@ -192,6 +197,8 @@ class Machine:
         me = self.sites[site]
         numbers = self.catalogue.rivals(site).numbers
         writes = [int(n) for n in numbers[np.argsort(-state.issued[numbers])] if state.issued[n]]
+        if self.catalogue.whole:
+            writes = list(takewhile(lambda n: self.sites[n].buffer == me.buffer, writes))
         if writes and self.sites[writes[0]].buffer == me.buffer and self.catalogue.meet(writes[0], site).covers:
             return
         found = uncovered(

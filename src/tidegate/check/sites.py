@@ -98,17 +98,22 @@ class Rivals:
 
 class Sites:
     """All sites of a kernel, numbered. ``pairs``: statements that access global memory and may meet in different
-    threads; ``tensors`` gives the site of each (by the id of the statement)."""
+    threads; ``tensors`` gives the site of each (by the id of the statement). ``whole``: where two buffers share bytes,
+    every slot of one conflicts with every slot of the other, and a write to one leaves nothing of the other."""
 
-    def __init__(self, kernel: tir.Kernel, trust: frozenset[str], pairs: Sequence[Statements] = ()) -> None:
+    def __init__(
+        self, kernel: tir.Kernel, trust: frozenset[str], pairs: Sequence[Statements] = (), whole: bool = False
+    ) -> None:
         self.kernel = kernel
         self.trust = trust
+        self.whole = whole
         self.buffers: dict[str, tir.Buffer] = {b.name: b for b in kernel.buffers}
         self.depths = {c.name: c.depth for c in kernel.cursors}
         self.items: list[Site] = []
         self.numbers: dict[Site, int] = {}
         self.of: dict[Key, tuple[int, ...]] = {}
         self._rivals: dict[int, Rivals] = {}
+        self._wholes: dict[tuple[str, Shape, str, Shape], Meeting] = {}
         for stmt, group in placed(kernel):
             for key in accesses(stmt, group):
                 self._declare(key, group)
@@ -120,6 +125,13 @@ class Sites:
                 self._tensor(stmt)
         self._meeting = {(self.tensors[id(a)], self.tensors[id(b)]) for a, b in pairs}
         self.family = np.array([site.family for site in self.items], np.int64)
+
+    @property
+    def entangled(self) -> bool:
+        """Whether a buffer of several slots shares bytes with another buffer."""
+        spans = [(b, b.offset, b.offset + (b.stages - 1) * b.stride + b.layout.bytes) for b in self.buffers.values()]
+        pairs = ((a, b) for a in spans for b in spans if a[0] is not b[0] and a[0].stages > 1)
+        return any(a[1] < b[2] and b[1] < a[2] for a, b in pairs)
 
     def _declare(self, key: Key, group: Group) -> None:
         if key in self.of:
@@ -175,7 +187,37 @@ class Sites:
             met = bool({(first, second), (second, first)} & self._meeting)
             every = np.full((2 * self.kernel.warps,) * 2, met or first == second)
             return Meeting(every & met, every, met, covers=False)
-        return meeting(a.shape, b.shape, b.base - a.base, self.kernel.warps)
+        if not self.whole or a.buffer == b.buffer:
+            return meeting(a.shape, b.shape, b.base - a.base, self.kernel.warps)
+        key = (a.buffer, a.shape, b.buffer, b.shape)
+        if key not in self._wholes:
+            found = [
+                meeting(a.shape, b.shape, to - at, self.kernel.warps)
+                for at in self._slots(a.buffer)
+                for to in self._slots(b.buffer)
+            ]
+            self._wholes[key] = Meeting(
+                np.logical_or.reduce([m.crossing for m in found]),
+                np.logical_or.reduce([m.together for m in found]),
+                any(m.overlap for m in found),
+                covers=True,
+            )
+        return self._wholes[key]
+
+    def _slots(self, buffer: str) -> range:
+        """Where the slots of a buffer begin."""
+        b = self.buffers[buffer]
+        return (
+            range(b.offset, b.offset + b.stages * b.stride, b.stride) if b.stages > 1 else range(b.offset, b.offset + 1)
+        )
+
+    def near(self, a: Site, b: Site) -> bool:
+        """Whether two sites may conflict: their slots share bytes, or they are of one tensor."""
+        if a.on_tensor or b.on_tensor:
+            return a.on_tensor and b.on_tensor and a.buffer == b.buffer
+        if not self.whole or a.buffer == b.buffer:
+            return _overlap(a.base, a, b.base, b)
+        return any(_overlap(at, a, to, b) for at in self._slots(a.buffer) for to in self._slots(b.buffer))
 
     def rivals(self, site: int) -> Rivals:
         if site not in self._rivals:
@@ -187,7 +229,7 @@ class Sites:
         found = [
             (other, met)
             for other, it in enumerate(self.items)
-            if near(me, it) and (me.write or it.write) and (met := self.meet(other, site)).overlap
+            if self.near(me, it) and (me.write or it.write) and (met := self.meet(other, site)).overlap
         ]
         classes = 2 * self.kernel.warps
         fenced = [me.asynchronous and not self.items[n].asynchronous for n, _ in found]
@@ -206,11 +248,9 @@ class Sites:
         return "cp.async operand" in self.trust and old.kind == "copy" and new.kind == "operand"
 
 
-def near(a: Site, b: Site) -> bool:
-    """Whether two slots share bytes, or two sites are of one tensor."""
-    if a.on_tensor or b.on_tensor:
-        return a.on_tensor and b.on_tensor and a.buffer == b.buffer
-    return b.base < a.base + a.shape.shared.bytes and a.base < b.base + b.shape.shared.bytes
+def _overlap(at: int, a: Site, to: int, b: Site) -> bool:
+    """Whether the slot of a at one byte and that of b at another have bytes in common."""
+    return to < at + a.shape.shared.bytes and at < to + b.shape.shared.bytes
 
 
 def accesses(stmt: tir.Stmt, group: Group) -> list[Key]:

@@ -119,10 +119,12 @@ def _closest(
             if not c:
                 continue
             rest = test.value.plus(linear.single(Index(loop.index)), -c)
+            to_end = rest.plus(end, c)
+            closer = 0 if rest.terms or to_end.terms else abs(rest.const) - abs(to_end.const)  # to the end, both known
             least, one, falls = -(-distance // abs(c)), test.op != ">=", c < 0
-            if rest.terms:  # compared with the end, or with something else
+            if rest.terms or closer > 0:  # compared with the end, or with something else
                 tail = max(tail, least + one - (falls and not one))
-            if not rest.terms or rest.plus(end, c).terms:
+            if (not rest.terms and closer <= 0) or to_end.terms:
                 head = max(head, least + (falls or one))
         # What was found out ahead of the first trips is asked while they are told apart.
         yield loop.index, (min(max(head, tail, 1), MAX_DISTANCE), min(max(tail, 0), MAX_DISTANCE))

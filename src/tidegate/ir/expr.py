@@ -12,6 +12,27 @@ import math
 import re
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def hashed_once(cls: type[T]) -> type[T]:
+    """A frozen dataclass that works out its hash once: expressions are deep, and are looked up all the time."""
+    deep: Callable[[T], int] = cls.__hash__
+
+    def __hash__(self: T) -> int:
+        found: int | None = self.__dict__.get("_hash")
+        if found is None:
+            found = self.__dict__["_hash"] = deep(self)
+        return found
+
+    def __getstate__(self: T) -> dict[str, Any]:  # another process hashes names otherwise
+        return {name: value for name, value in self.__dict__.items() if name != "_hash"}
+
+    cls.__hash__ = __hash__  # type: ignore[method-assign,assignment]
+    cls.__getstate__ = __getstate__  # type: ignore[method-assign,assignment]
+    return cls
 
 
 @dataclass(frozen=True)
@@ -34,6 +55,7 @@ class Sym:
         return self.name
 
 
+@hashed_once
 @dataclass(frozen=True)
 class Bin:
     """An operator or function of two expressions."""

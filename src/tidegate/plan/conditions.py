@@ -88,7 +88,7 @@ class Conditions:
             return bool(condition.value)
         key = (condition, given)
         if key not in self._known:
-            around = _connected(condition, given)
+            around = sorted(connected(symbols(condition), given), key=str)
             if self.excluded((condition, *around)):
                 self._known[key] = False
             else:
@@ -175,14 +175,14 @@ def _holds(op: str, value: int) -> bool:
     return value >= 0 if op == ">=" else (value == 0) == (op == "==")
 
 
-def _connected(condition: Expr, given: Given) -> list[Expr]:
-    """The conditions that have names in common with one, directly or by others."""
-    names, left, found = set(symbols(condition)), list(given), []
+def connected(names: Iterable[str], given: Given) -> list[Expr]:
+    """The conditions that say something of names, directly or by others."""
+    names, left, found = set(names), list(given), list[Expr]()
     while more := [e for e in left if names & set(symbols(e))]:
         found += more
         left = [e for e in left if e not in more]
         names |= {n for e in more for n in symbols(e)}
-    return sorted(found, key=str)
+    return found
 
 
 def _cases(conditions: Iterable[Expr]) -> Iterator[list[Comparison]]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from math import inf
 
 from tidegate.analyze.depend import Dependence
 from tidegate.ir import legal, tir
 from tidegate.ir.expr import Bin, Expr, Int, Sym, evaluate, parts, symbols
-from tidegate.plan.conditions import Conditions
+from tidegate.plan.conditions import Conditions, Given
 from tidegate.plan.timeline import Group, Issue, Node, walk
 
 MOST_SPLITS = 3
@@ -20,10 +20,15 @@ RISING = ("+", "*", "/", "cdiv", "min", "max")
 """Operators of numbers from 0 on whose result falls with no operand but a divisor."""
 
 
+Values = tuple[int | None, ...]
+"""What is known of some names."""
+
+
 @dataclass(frozen=True)
 class Facts:
     """What the walk needs to know of the program. ``cases``: per size that loops depend on, whether it is 0; every
-    run falls into one of them. ``held``: integers that are read from one place all the time, by names of places."""
+    run falls into one of them. ``held``: integers that are read from one place all the time, by names of places. The
+    last fields keep what walks have worked out: they ask the same over and over."""
 
     program: legal.LegalProgram
     groups: tuple[Group, ...]
@@ -35,6 +40,14 @@ class Facts:
     scalars: frozenset[str]
     conditions: Conditions
     held: Mapping[str, Expr]
+    simple: dict[tuple[Expr, Values], Expr] = field(default_factory=dict, compare=False, repr=False)
+    truths: dict[tuple[Expr, Given, Values], bool | None] = field(default_factory=dict, compare=False, repr=False)
+    _names: dict[Expr, tuple[str, ...]] = field(default_factory=dict, compare=False, repr=False)
+
+    def names(self, e: Expr) -> tuple[str, ...]:
+        if e not in self._names:
+            self._names[e] = tuple(dict.fromkeys(symbols(e)))
+        return self._names[e]
 
     def group(self, ring: str) -> Group | None:
         return next((g for g in self.groups if ring in g.rings), None)

@@ -8,7 +8,7 @@ inserts what is missing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count as count_from
 from math import inf, lcm
@@ -16,7 +16,7 @@ from math import inf, lcm
 from tidegate.analyze.depend import Dependence, Kind, joint
 from tidegate.ir import legal, tir
 from tidegate.ir.expr import Bin, Expr, Int, Sym, add, evaluate, less, negated, parts, substitute, symbols
-from tidegate.plan.conditions import Given
+from tidegate.plan.conditions import Given, connected
 from tidegate.plan.facts import Facts
 from tidegate.plan.pending import OPEN, Key, Pending, State, Wanted, apply, join, met, wanted
 from tidegate.plan.plan import Sync
@@ -62,11 +62,13 @@ class Found(Exception):
 @dataclass(frozen=True)
 class Asking:
     """What a node asks, inner nodes included: conditions, and whether loops of an open number of trips run. ``steady``:
-    of which the names stand for the same in all of it; ``sets``: names that it lets stand for something else."""
+    of which the names stand for the same in all of it; ``sets``: names that it lets stand for something else;
+    ``names``: these, and those of everything that says what it does."""
 
     all: tuple[Expr, ...]
     steady: tuple[Expr, ...]
     sets: frozenset[str]
+    names: frozenset[str]
 
 
 @dataclass
@@ -95,6 +97,8 @@ class Walk:
             self.by_sink.setdefault(d.sink, []).append(d)
         self.loops = {loop.id: loop for loop in legal.loops(self.facts.program.body)}
         self.questions: dict[int, Asking] = {}
+        self.trod: dict[Hashable, tuple[State, Turned, Given]] = {}
+        self.connected: dict[tuple[int, Given], tuple[Given, tuple[str, ...]]] = {}
         crossing = {place for d in self.facts.dependences if d.slots for place in d.places}
         self.turned: Turned = {g.name: ZERO for g in self.facts.groups if crossing & set(g.rings)}
 
@@ -144,7 +148,9 @@ class Walk:
             found = dict.fromkeys(e for n in walk((node,)) for e in self.question(n))
             sets = frozenset(_set_in(node))
             steady = tuple(e for e in found if not sets & self.names(e))
-            self.questions[id(node)] = Asking(tuple(found), steady, sets)
+            names = {n for inner in walk((node,)) for e in self.deciding(inner) for n in self.facts.names(e)}
+            held = {n for name in names & self.facts.held.keys() for n in self.facts.names(self.facts.held[name])}
+            self.questions[id(node)] = Asking(tuple(found), steady, sets, sets.union(names, held))
         return self.questions[id(node)]
 
     def question(self, node: Node) -> tuple[Expr, ...]:
@@ -153,6 +159,15 @@ class Walk:
         if isinstance(node, Repeat) and self.facts.open(node.loop.trips):
             return (less(0, node.loop.trips),)
         return ()
+
+    def deciding(self, node: Node) -> Iterator[Expr]:
+        """What says whether, and how often, the body of a node runs."""
+        if isinstance(node, (Guard, When)):
+            yield node.condition
+        if isinstance(node, Guard) and node.loop in self.loops:
+            yield self.loops[node.loop].trips
+        if isinstance(node, Repeat):
+            yield node.loop.trips
 
     def names(self, e: Expr) -> set[str]:
         """The names in a condition that may come to stand for something else."""
@@ -201,8 +216,16 @@ class Walk:
 
     def simple(self, e: Expr) -> Expr:
         """The expression with all that is known of its names: trips, sizes that are 0, integers of one place."""
-        zero = {name: Int(0) for name, zero in self.zero.items() if zero}
-        return substitute(e, {**zero, **{name: Int(at) for name, at in self.indices.items()}, **self.facts.held})
+        key = e, self.values(e)
+        if key not in self.facts.simple:
+            zero = {name: Int(0) for name, zero in self.zero.items() if zero}
+            known = {**zero, **{name: Int(at) for name, at in self.indices.items()}, **self.facts.held}
+            self.facts.simple[key] = substitute(e, known)
+        return self.facts.simple[key]
+
+    def values(self, e: Expr) -> tuple[int | None, ...]:
+        """What is known of the names in an expression: trips, and whether sizes are 0."""
+        return tuple(self.indices.get(n, self.zero.get(n)) for n in self.facts.names(e))
 
     def node(self, node: Node, state: State) -> State:
         match node:
@@ -361,10 +384,38 @@ class Walk:
         return state
 
     def trip(self, node: Repeat, state: State) -> State:
-        return self.block(node.body, state)
+        """The state behind a trip. Walks come to one with the same state, and the same knowledge of what it asks, again
+        and again; but while syncs are inserted, what it wants may have become more."""
+        if self.insert:
+            return self.block(node.body, state)
+        given, indices = self.regarding(node)
+        others = self.given - given
+        way = id(node), frozenset(state.items()), tuple(self.turned.items()), given, indices, self.forks, self.quiet
+        if way not in self.trod:
+            behind = self.block(node.body, state)
+            self.trod[way] = behind, self.turned, self.given - others
+        behind, self.turned, given = self.trod[way]
+        self.given = others | given
+        return behind
+
+    def regarding(self, node: Node) -> tuple[Given, tuple[int | None, ...]]:
+        """What is known of the names on which it depends what a node does."""
+        key = id(node), self.given
+        if key not in self.connected:
+            asked = self.asking(node).names
+            given = frozenset(connected(asked, self.given))
+            self.connected[key] = given, tuple(sorted(asked & self.facts.indices))
+        given, indices = self.connected[key]
+        return given, tuple(self.indices.get(n) for n in indices)
 
     def truth(self, condition: Expr) -> bool | None:
         """Does the condition hold, as far as the trip, the sizes and the way here tell?"""
+        key = condition, self.given, self.values(condition)
+        if key not in self.facts.truths:
+            self.facts.truths[key] = self.decided(condition)
+        return self.facts.truths[key]
+
+    def decided(self, condition: Expr) -> bool | None:
         known = self.simple(condition)
         if not set(symbols(known)):
             return bool(evaluate(known, {}))
@@ -539,12 +590,3 @@ def decided_by(node: Node) -> tuple[Expr, ...]:
 def either_of(a: Turned, b: Turned) -> Turned:
     """Uses of channels, one number or the other."""
     return {name: uses | b[name] for name, uses in a.items()}
-
-
-def readers_of(repeat: Repeat, facts_: Facts, rings: tuple[str, ...]) -> tuple[str, ...]:
-    """Steps inside a loop that read rings filled ahead there."""
-    return tuple(
-        n.step.id
-        for n in walk(repeat.body)
-        if isinstance(n, Issue) and facts_.touches.get(n.step.id) in rings and n.step.fills is None
-    )

@@ -18,7 +18,7 @@ from tidegate.errors import OrderNotProvable, UnknownProducer
 from tidegate.ir import legal, tir
 from tidegate.plan.facts import Facts, facts
 from tidegate.plan.finish import assemble, is_copy, numbered, only_needed, touches, unordered
-from tidegate.plan.order import missing, readers_of
+from tidegate.plan.order import missing
 from tidegate.plan.pending import make
 from tidegate.plan.pipeline import Schedule, own_steps, pipelined
 from tidegate.plan.plan import AsyncPlan, Sync, SyncKind
@@ -133,7 +133,7 @@ def _demands(nodes: tuple[Node, ...], known: Facts, schedule: Schedule) -> dict[
             continue
         early = any(s.id in schedule.early for s in own_steps(repeat.loop.body))
         places = (f"{repeat.place}.first", f"{repeat.place}.next") if early else (repeat.body[0].place,)
-        found |= dict.fromkeys(places, readers_of(repeat, known, rings))
+        found |= dict.fromkeys(places, _readers_of(repeat, known, rings))
     return found
 
 
@@ -170,3 +170,12 @@ def _copies(guard: Guard) -> bool:
 def _turn(guard: Guard) -> tuple[str, ...]:
     """Loop and turn of a fill: the parts of its place before the group's name."""
     return tuple(guard.place.split(".")[:2])
+
+
+def _readers_of(repeat: Repeat, known: Facts, rings: tuple[str, ...]) -> tuple[str, ...]:
+    """Steps inside a loop that read rings filled ahead there."""
+    return tuple(
+        n.step.id
+        for n in walk(repeat.body)
+        if isinstance(n, Issue) and known.touches.get(n.step.id) in rings and n.step.fills is None
+    )
