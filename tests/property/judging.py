@@ -27,6 +27,9 @@ from tidegate.runtime.compiled import Compiled
 
 TARGET = "sm_80"
 VARIANTS = tuple(itertools.product(("in_order", "multistage"), (True, False)))
+NUMBERS = (-3, 8)
+"""Between these are the integers that programs read, numbers of trips among them: more trips show nothing new."""
+
 HUGE = 1e30
 """Beyond this bound sums may overflow in one order and not in another."""
 
@@ -56,7 +59,10 @@ def data(program: RandomProgram, compiled: Compiled, seed: int) -> list[np.ndarr
     arrays = []
     for tensor, (_, axes, _, output) in zip(compiled.program.tensors, program.shapes, strict=True):
         shape = tuple(sizes[a] if isinstance(a, str) else a for a in axes)
-        arrays.append(unwritten(shape, tensor.dtype) if output else sample(rng, shape, tensor.dtype))
+        if tensor.dtype.integer and not output:
+            arrays.append(rng.integers(*NUMBERS, shape).astype(tensor.dtype.numpy))
+        else:
+            arrays.append(unwritten(shape, tensor.dtype) if output else sample(rng, shape, tensor.dtype))
     return arrays
 
 

@@ -30,6 +30,9 @@ SMALL_RUNS = 40
 FIRST_FAULTS = 4
 """Faults of abstract runs near which a concrete one is looked for at once."""
 
+SEARCH_STEPS = 20_000
+"""Steps of all concrete runs together, after which a proof is tried again."""
+
 MOST_FAULTS = 16
 """Faults of cases that finer ones may not have, after which it is given up that buffers conflict as wholes."""
 
@@ -123,9 +126,9 @@ def _ordered(machine: Machine, sizes: Mapping[str, int], scope: str) -> Verdict 
             if explored.concrete:
                 continue
             faults += 1
-            found = search(machine, sizes, explored, SMALL_RUNS) if faults == 1 else None
+            found = search(machine, sizes, explored, SMALL_RUNS, SEARCH_STEPS) if faults == 1 else None
             found = found or (near(machine, sizes, explored, fault) if faults <= FIRST_FAULTS else None)
-            found = found or (search(machine, sizes, explored, MAX_RUNS) if faults == 1 else None)
+            found = found or (search(machine, sizes, explored, MAX_RUNS, SEARCH_STEPS) if faults == 1 else None)
             if found is not None:
                 return found
     except Fault as fault:
@@ -139,7 +142,7 @@ def _ordered(machine: Machine, sizes: Mapping[str, int], scope: str) -> Verdict 
         reason = f"{stop}{advice(machine.kernel, sizes, stop)}"
     if not reason:
         return None
-    found = None if faults else search(machine, sizes, explored, MAX_RUNS)
+    found = search(machine, sizes, explored, MAX_RUNS)
     return found or Verdict(machine.kernel.name, "not proved", scope, reason=reason)
 
 

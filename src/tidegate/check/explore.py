@@ -366,6 +366,7 @@ class Explorer:
     def _body(self, loop: tir.For, nodes: list[Node], env: Env, place: Place) -> list[Node]:
         inside = env.at(loop.index, place)
         if self.exact or not self.shared:
+            self._count(1)
             return self._trip(loop, nodes, inside)
         out: list[Node] = []
         tables: dict[Knowledge, Table] = {}

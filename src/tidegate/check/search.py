@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from math import inf
 
 from tidegate.check import given
 from tidegate.check.cases import Exhausted
@@ -37,8 +38,11 @@ Run = tuple[dict[str, int], dict[str, int], given.Given]
 """Sizes, CTA and numbers."""
 
 
-def search(machine: Machine, sizes: Mapping[str, int], abstract: Explorer, runs: int) -> Verdict | None:
-    """The smallest concrete run that breaks a rule, None when none of the first ``runs`` does."""
+def search(
+    machine: Machine, sizes: Mapping[str, int], abstract: Explorer, runs: int, steps: float = inf
+) -> Verdict | None:
+    """The smallest concrete run that breaks a rule, None when none of the first ``runs`` does, or of those that take so
+    many ``steps``."""
     choices = list(given.choices(machine.kernel))
     runs *= 1 if len(choices) == 1 else MORE_WITH_NUMBERS
     found = (
@@ -46,7 +50,7 @@ def search(machine: Machine, sizes: Mapping[str, int], abstract: Explorer, runs:
         for values, numbers in islice(_tried(machine.kernel, sizes, choices), runs)
         for where in _corners(machine.kernel, values, abstract)
     )
-    return _first(machine, found)
+    return _first(machine, found, steps)
 
 
 def near(machine: Machine, sizes: Mapping[str, int], abstract: Explorer, fault: Fault) -> Verdict | None:
@@ -57,9 +61,11 @@ def near(machine: Machine, sizes: Mapping[str, int], abstract: Explorer, fault: 
     return _first(machine, _runs_near(machine, sizes, abstract, fault.spot))
 
 
-def _first(machine: Machine, runs: Iterable[Run]) -> Verdict | None:
-    """The verdict on the first run that breaks a rule."""
+def _first(machine: Machine, runs: Iterable[Run], steps: float = inf) -> Verdict | None:
+    """The verdict on the first run that breaks a rule, before so many steps have been made."""
     for values, where, numbers in runs:
+        if steps < 0:
+            return None
         run = explorer(machine, values, where, exact=True, given=numbers)
         try:
             for _ in run.every_case():
@@ -71,6 +77,8 @@ def _first(machine: Machine, runs: Iterable[Run]) -> Verdict | None:
             return unsafe(machine, fault, shown_by(machine.kernel, values, where, _told(run)))
         except (Undecided, Exhausted, ZeroDivisionError, ValueError):
             continue
+        finally:
+            steps -= run.steps
     return None
 
 
