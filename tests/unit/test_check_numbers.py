@@ -64,8 +64,17 @@ def one_count(n: tg.Tensor[4, "i32"], x: tg.Tensor[16, 16, "f32"], y: tg.Out[16,
             y[:, :] = t.T
 
 
+@tg.kernel(warps=1)
+def sixteen(n: tg.Tensor[4, "i32"], x: tg.Tensor[16, 16, "f32"], y: tg.Out[16, 16, "f32"]):
+    """The inner loop has a known number of trips, and the last of them fills nothing."""
+    for _i in tg.range(tg.load(n[1])):
+        for _j in tg.range(16):
+            t = tg.load(x[:, :], by=cuda.cp_async(), stages=2)
+            y[:, :] = t.T
+
+
 @pytest.mark.parametrize("producer", ["in_order", "multistage"])
-@pytest.mark.parametrize("kernel", [two_counts, far_away, diagonal, one_count])
+@pytest.mark.parametrize("kernel", [two_counts, far_away, diagonal, one_count, sixteen])
 def test_proved_with_every_sync_and_shown_to_be_wrong_without_any(kernel: Any, producer: str) -> None:
     lowered = kernel.compile(target="sm_80", plan=producer).kernel
     verdict = check(lowered)

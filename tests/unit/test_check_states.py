@@ -1,0 +1,113 @@
+"""Which states of a kernel are one: of rings that share bytes, of threads that never meet."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tidegate.check import check
+from tidegate.check.explore import explorer
+from tidegate.check.machine import Machine
+from tidegate.ir import tir
+from tidegate.ir.text import parse_kernel
+
+
+def rings(depths: tuple[int, ...], apart: bool = False, warps: int = 1) -> tir.Kernel:
+    """A loop per ring, in a loop over all of them; the rings begin at one byte, or are ``apart``."""
+    at = [1024 * sum(depths[:n]) * apart for n in range(len(depths))]
+    buffers = [f"buffer t{n} f32 [16, 16] stages {d} at {at[n]} stride 1024" for n, d in enumerate(depths)]
+    cursors = [f"cursor c{n} depth {d}" for n, d in enumerate(depths)]
+    loop = (
+        "for j{0} = 0 .. cdiv(N, 16) {{\n sync_block #before{0}\n"
+        "cp_async t{0}[c{0}] <- a[0, 0] layout tile bytes 4\n cp_commit\n cp_wait 0 #wait{0}\n"
+        "sync_block #after{0}\n ld_shared v <- t{0}[c{0}].T bytes 4\n advance c{0}\n}}\n"
+    )
+    lines = [
+        f"kernel k target sm_80 warps {warps} smem {sum(depths) * 1024}",
+        "dim M\ndim N",
+        "param a f32 [16, 16] in align 16",
+        f"layout tile [16, 16] reg - lane 0,1 0,2 0,4 0,8 1,0 warp {'2,0 rep 4,1' if warps == 2 else '- rep 8,1'}",
+        *buffers,
+        *cursors,
+        "register v f32 layout tile",
+        f"body {{\nfor i = 0 .. M {{\n{''.join(loop.format(n) for n in range(len(depths)))}}}\n}}",
+    ]
+    return parse_kernel("\n".join(lines))
+
+
+def kinds(kernel: tir.Kernel, whole: bool) -> int:
+    """How many states a proof tells apart."""
+    machine = Machine(kernel, whole=whole)
+    assert list(explorer(machine, {}).every_case()) == []
+    return len(machine.automaton.kinds)
+
+
+def test_rings_that_share_bytes_have_no_more_states_than_rings_apart() -> None:
+    depths = (3, 4, 5)
+    assert kinds(rings(depths), whole=True) <= kinds(rings(depths, apart=True), whole=False)
+    assert kinds(rings((2, 3)), whole=True) < kinds(rings((2, 3)), whole=False) / 4
+    for kernel in (rings(depths), rings((7, 8, 9, 5))):
+        verdict = check(kernel)
+        assert verdict.safe, verdict.text()
+        assert "every trip count" in verdict.scope
+
+
+@pytest.mark.parametrize("name", ["before0", "before2", "wait1", "after1"])
+def test_no_sync_of_rings_that_share_bytes_is_needless(name: str) -> None:
+    kernel = rings((3, 4, 5), warps=2)
+    assert check(kernel).safe
+
+    def without(body: tuple[tir.Stmt, ...]) -> tuple[tir.Stmt, ...]:
+        kept = (s for s in body if not isinstance(s, tir.Sync) or s.id != name)
+        return tuple(replace(s, body=without(s.body)) if isinstance(s, tir.For) else s for s in kept)
+
+    broken = without(kernel.body)
+    assert broken != kernel.body
+    assert check(replace(kernel, body=broken)).status == "unsafe"
+
+
+SLOTS = """
+kernel k target sm_80 warps 1 smem 2048
+dim N
+param a f32 [16, 16] in align 16
+layout tile [16, 16] reg - lane 0,1 0,2 0,4 0,8 1,0 warp - rep 8,1
+buffer ring f32 [16, 16] stages 2 at 0 stride 1024
+buffer other f32 [16, 16] stages 1 at 1024 stride 1024
+cursor r depth 2
+register v f32 layout tile
+body {
+  fill v <- 0.0
+  for i = 0 .. N {
+    st_shared ring[r] <- v bytes 4
+    st_shared other <- v bytes 4
+    ld_shared v <- ring[r] bytes 4
+    ADVANCE
+  }
+}
+"""
+
+
+def test_a_slot_that_shares_no_bytes_keeps_what_it_holds() -> None:
+    """What is not in order when rings conflict as wholes is looked at slot by slot."""
+    kernel = parse_kernel(SLOTS.replace("ADVANCE", ""))
+    with pytest.raises(Exception, match="uninitialised"):
+        list(explorer(Machine(kernel, whole=True), {}).every_case())
+    assert check(kernel).safe
+    verdict = check(parse_kernel(SLOTS.replace("ADVANCE", "advance r")))
+    assert verdict.status == "unsafe"
+    assert verdict.findings[0].kind == "overwritten"
+    assert "N = 2" in verdict.scope
+
+
+def test_threads_that_never_meet_do_not_keep_states_apart() -> None:
+    """Only warps 0 and 1 touch shared memory, and only they meet: what the others have not seen tells nothing apart."""
+    text = (
+        SLOTS.replace("warps 1", "warps 8").replace("stages 2 at 0", "stages 5 at 2048").replace("depth 2", "depth 5")
+    )
+    text = text.replace("smem 2048", "smem 8192").replace("warp - rep 8,1", "warp 2,0 0,0 0,0 rep 4,1")
+    text = text.replace("st_shared ring", "bar_sync 1 warps 0,1\n st_shared ring")
+    few = parse_kernel(text.replace("ADVANCE", "advance r"))
+    all_ = parse_kernel(text.replace("ADVANCE", "advance r").replace("bar_sync 1 warps 0,1", "sync_block"))
+    assert check(few).safe
+    assert kinds(few, whole=False) == kinds(all_, whole=False)
