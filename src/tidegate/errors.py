@@ -232,8 +232,8 @@ class WrongDirection(TidegateError):
 
 class OverlappingWrites(TidegateError):
     """Two CTAs run in no order, and would touch the same elements of an output. Windows of outputs are indexed by
-    all grid indices, in the same places, by the index itself or by slices that move by their size. Or a tile of
-    rows or a slice is written that may overlap another one.
+    all grid indices, in the same places: by the index itself, by slices that move by their size, or by positions of
+    which indices are the digits. Or a tile of rows or a slice is written that may overlap another one.
     """
 
     code, title = "TG205", "writes to the same elements"

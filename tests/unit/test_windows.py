@@ -245,6 +245,42 @@ def test_stencil(stages: int) -> None:
     )
 
 
+@tg.kernel(warps=2)
+def heads_side_by_side(
+    x: tg.Tensor["B", "S", "HEADS", 32, "f32"],
+    y: tg.Out["B", "S", "WIDTH", "f32"],
+    *,
+    KV=3,
+    GROUP=2,
+    HEADS=6,
+    WIDTH=192,
+):
+    """The place in the output has digits: the head of keys and values, and the query head of its group."""
+    for b, s, h in tg.grid(tg.range("B"), tg.tiles("S", 8), tg.range(KV)):
+        for g in tg.range(GROUP):
+            head = h * GROUP + g
+            t = tg.load(x[b, s, head, :], by=COPY, stages=2)
+            y[b, s, head * 32 : head * 32 + 32] = t * 2.0
+
+
+@tg.kernel(warps=2)
+def rows_of_all_batches(x: tg.Tensor["B", 48, 16, "f32"], y: tg.Out["N", 16, "f32"]):
+    for b, t in tg.grid(tg.range("B"), tg.tiles(48, 16)):
+        y[b * 48 + tg.begin(t) : b * 48 + tg.end(t), :] = tg.load(x[b, t, :]) + 1.0
+
+
+@pytest.mark.parametrize("sizes", [(0, 5), (1, 1), (2, 20)])
+def test_places_with_digits_belong_to_one_cta(sizes: tuple[int, int]) -> None:
+    batches, length = sizes
+    x = numbers(batches, length, 6, 32)
+    (y,) = agrees(heads_side_by_side, x, np.full((batches, length, 192), np.nan, "f4"), multiples={"S": 1})
+    assert np.array_equal(y, (x * 2).reshape(y.shape))
+    x = numbers(batches, 48, 16)
+    for rows in (batches * 48, batches * 40):
+        (y,) = agrees(rows_of_all_batches, x, np.full((rows, 16), np.nan, "f4"), multiples={"N": 8})
+        assert np.array_equal(y, x.reshape(-1, 16)[:rows] + 1)
+
+
 # ------------------------------------------------------------------------------------------ refusals
 
 GATHER = 'i: tg.Tensor["M", "i32"], x: tg.Tensor["R", 32, "f32"], y: tg.Out["M", 32, "f32"]'
@@ -262,6 +298,7 @@ REFUSED = {
     "TG203 is no position": "y[m, :] = tg.load(x[m : m + 8, :])",
     "TG105 'tg.end(8)'": "y[m, :] = tg.load(x[0 : tg.end(8), :])",
     "TG205 no multiple of 16": "y[m, 8:24] = tg.load(x[0:8, 0:16])",
+    "TG205 only computes with the grid index m": "for k in tg.range(9):\n        y[tg.begin(m) + k, :] = tg.load(x[k, :])",
     "TG301 loaded to registers": "t = tg.load(i[m], to='shared')\n    y[m, :] = tg.load(x[t, :])",
     "TG302 the window begins at 1": "y[m, 0:16] = tg.load(x[0:8, 1:17], by=cuda.cp_async(bytes=8))",
     "TG301 its rows depend on t": "t = tg.load(i[m])\n    acc = tg.zeros((8, 32))\n    for k in tg.range(3):\n"

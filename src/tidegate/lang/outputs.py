@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from math import inf
 
 from tidegate.errors import NeverWritten, OverlappingWrites
 from tidegate.ir import hir
-from tidegate.ir.expr import Int, Sym, linear, symbols
+from tidegate.ir.expr import Int, Sym, cdiv, linear, symbols
 
 Access = hir.Load | hir.Store | hir.AtomicAdd
 
@@ -34,23 +35,44 @@ def check_outputs(program: hir.Program) -> None:
         _own_window(program, access)
 
 
-def _place(axis: hir.Axis) -> tuple[str, int]:
-    """What places a window along an axis: an index, and how far apart its windows begin; or a position that is no index
-    alone. Windows of one index have no element in common where its values differ."""
+Digits = tuple[tuple[str, int], ...]
+"""What places a window along an axis: indices, and how far apart windows begin that differ by one of them; or a
+position that no indices determine."""
+
+
+def _counts(program: hir.Program) -> dict[str, float]:
+    """How many values each index has at most."""
+    extents = [(axis.index, cdiv(axis.extent, axis.size)) for axis in program.grid]
+    extents += [(n.index, cdiv(n.extent, n.size)) for n in hir.walk(program.body) if isinstance(n, hir.Loop)]
+    found: dict[str, float] = {}
+    for name, count in extents:
+        found[name] = max(found.get(name, 0), count.value if isinstance(count, Int) else inf)
+    return found
+
+
+def _place(axis: hir.Axis, counts: Mapping[str, float]) -> Digits:
+    """Windows with the same digits have no element in common unless all digits agree (mixed radix): each moves the
+    window farther than it is wide and all smaller ones move it."""
     if axis.index is not None:
-        return axis.index, axis.size
+        return ((axis.index, axis.size),)
     if axis.at is not None or axis.start is not None:
         base, terms = linear(axis.origin)
-        name, step = next(iter(terms.items()), (None, 0))
-        if len(terms) == 1 and isinstance(name, Sym) and base >= 0 and base + axis.size <= step:
-            return name.name, step
-    return ("" if axis.at is None else str(axis.at)), 1
+        digits = sorted((step, name.name) for name, step in terms.items() if isinstance(name, Sym))
+        reach: float = base + axis.size if base >= 0 and len(digits) == len(terms) else inf
+        for step, name in digits:
+            if reach > step:
+                break
+            reach += step * (counts.get(name, inf) - 1)
+        else:
+            if digits:
+                return tuple((name, step) for step, name in digits)
+    return (("" if axis.at is None else str(axis.at), 1),)
 
 
 def _own_window(program: hir.Program, access: Access) -> None:
     """The window's place follows from the grid indices."""
-    window = access.window
-    indices = {_place(a)[0] for a in window.axes}
+    window, counts = access.window, _counts(program)
+    indices = {name for a in window.axes for name, _ in _place(a, counts)}
     for axis in program.grid:
         alone = isinstance(axis.extent, Int) and axis.extent.value <= axis.size
         if axis.index in indices or alone:
@@ -60,7 +82,9 @@ def _own_window(program: hir.Program, access: Access) -> None:
         advice = f"index {window.tensor} with {axis.index}"
         if computed:
             how = f"only computes with the grid index {axis.index}, so CTAs that differ in it may collide"
-            advice += " itself, or by slices that move by their size, i * 16 : i * 16 + 16"
+            advice += (
+                " itself, by slices that move by their size, i * 16 : i * 16 + 16, or by i * 8 + j with 8 values of j"
+            )
         done = "read" if isinstance(access, hir.Load) else "written"
         advice += ", or turn that grid axis into a loop inside the kernel"
         if program.tensor(window.tensor).input:
@@ -74,14 +98,15 @@ def _own_window(program: hir.Program, access: Access) -> None:
 
 def _same_axes(program: hir.Program, accesses: Sequence[Access]) -> None:
     """All windows of an output put each grid index on the same axis: else one CTA writes what another does."""
-    grid = {a.index for a in program.grid}
+    grid, counts = {a.index for a in program.grid}, _counts(program)
     first: dict[str, Access] = {}
     for access in accesses:
         other = first.setdefault(access.window.tensor, access)
         for mine, theirs in zip(access.window.axes, other.window.axes, strict=True):
-            one, two = _place(mine), _place(theirs)
-            if one != two and {one[0], two[0]} & grid:
-                index = one[0] if one[0] in grid else two[0]
+            one, two = _place(mine, counts), _place(theirs, counts)
+            shared = [name for name, _ in (*one, *two) if name in grid]
+            if one != two and shared:
+                index = shared[0]
                 raise OverlappingWrites(
                     access.span,
                     [(other.span, "the other window")],
