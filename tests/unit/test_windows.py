@@ -298,7 +298,7 @@ REFUSED = {
     "TG203 is no position": "y[m, :] = tg.load(x[m : m + 8, :])",
     "TG105 'tg.end(8)'": "y[m, :] = tg.load(x[0 : tg.end(8), :])",
     "TG205 no multiple of 16": "y[m, 8:24] = tg.load(x[0:8, 0:16])",
-    "TG205 only computes with the grid index m": "for k in tg.range(9):\n        y[tg.begin(m) + k, :] = tg.load(x[k, :])",
+    "TG205 only computes with the grid": "for k in tg.range(9):\n        y[tg.begin(m) + k, :] = tg.load(x[0, :])",
     "TG301 loaded to registers": "t = tg.load(i[m], to='shared')\n    y[m, :] = tg.load(x[t, :])",
     "TG302 the window begins at 1": "y[m, 0:16] = tg.load(x[0:8, 1:17], by=cuda.cp_async(bytes=8))",
     "TG301 its rows depend on t": "t = tg.load(i[m])\n    acc = tg.zeros((8, 32))\n    for k in tg.range(3):\n"

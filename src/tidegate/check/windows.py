@@ -290,14 +290,15 @@ def _determined(a: Use, b: Use) -> set[str]:
     for axis, (one, two) in enumerate(zip(a.origin, b.origin, strict=True)):
         if one != two or not _aligned(a, b, axis) or not all(isinstance(t, (Index, Atom)) for t, _ in one.terms):
             continue
-        terms = sorted(((abs(c), t) for t, c in one.terms if isinstance(t, Index)), key=lambda ct: ct[0])
+        indices = {t.name: abs(c) for t, c in one.terms if isinstance(t, Index)}
+        counts = {name: max(a.trips.get(name, inf), b.trips.get(name, inf)) for name in indices}
         reach = 0.0  # how far the smaller terms move the origin
         names = []
-        for c, t in terms:
+        for name, c in sorted(indices.items(), key=lambda term: (term[1], counts[term[0]])):
             if not c > reach:
                 break
-            names.append(t.name)
-            reach += c * (max(a.trips.get(t.name, inf), b.trips.get(t.name, inf)) - 1)
+            names.append(name)
+            reach += c * (counts[name] - 1)
         else:
             found |= set(names)
     return found

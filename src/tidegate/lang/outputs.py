@@ -57,15 +57,16 @@ def _place(axis: hir.Axis, counts: Mapping[str, float]) -> Digits:
         return ((axis.index, axis.size),)
     if axis.at is not None or axis.start is not None:
         base, terms = linear(axis.origin)
-        digits = sorted((step, name.name) for name, step in terms.items() if isinstance(name, Sym))
+        names = [(name.name, step) for name, step in terms.items() if isinstance(name, Sym)]
+        digits = sorted((step, counts.get(name, inf), name) for name, step in names)
         reach: float = base + axis.size if base >= 0 and len(digits) == len(terms) else inf
-        for step, name in digits:
+        for step, count, _ in digits:
             if reach > step:
                 break
-            reach += step * (counts.get(name, inf) - 1)
+            reach += step * (count - 1)
         else:
             if digits:
-                return tuple((name, step) for step, name in digits)
+                return tuple((name, step) for step, _, name in digits)
     return (("" if axis.at is None else str(axis.at), 1),)
 
 

@@ -186,6 +186,31 @@ def ranges(w: Writer) -> None:
         w.store(Frame(shape, frame.axes, frame.index, frame.free, False, (("h", heads),)), total)
 
 
+@feature("digits")
+def digits(w: Writer) -> None:
+    """Places in tensors of which an index of the grid and one of a loop are the digits, as positions and as slices."""
+    rows, columns = w.choose.pick((8, 16, 4, 24)), w.choose.pick((16, 32, 8, 64))
+    m, heads, more = w.size(rows, 2), w.choose.many(1, 4), w.choose.many(1, 3)
+    shape = (rows, columns)
+
+    def frame() -> Frame:
+        place = f"h * {more} + g" if w.choose.chance(60) else f"g * {heads} + h"
+        count = max(heads * more - w.choose.below(2), 1)
+        if w.choose.chance(50):
+            return Frame(shape, (m, columns), ("m", ":"), (False, True), True, ((place, count),))
+        at = f"({place}) * {columns}"
+        return Frame(shape, (m, count * columns), ("m", f"{at} : {at} + {columns}"), (False, False), True)
+
+    with w.block(f'for h, m in tg.grid(tg.range({heads}), tg.tiles("{m}", {rows})):'):
+        total = start(w, shape)
+        with w.block(f"for g in tg.range({more}):"):
+            tile = w.load(frame(), w.choose.pick(FLOATS), staged=True)
+            accumulate(w, total, f'{tile.text}.astype("f32")')
+            w.store(frame(), tile if w.choose.chance(50) else total)
+            if w.choose.chance(30):
+                w.store(frame(), total)
+
+
 @feature("rings")
 def rings(w: Writer) -> None:
     """Several staged tiles of one loop with unequal rings, copied in different ways and read in different ones."""
