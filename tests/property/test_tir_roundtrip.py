@@ -81,6 +81,7 @@ KINDS: dict[str, st.SearchStrategy[Any]] = {
 FLAGS: dict[type, dict[str, st.SearchStrategy[Any]]] = {
     tir.Param: {"strided": st.booleans()},
     tir.Scalar: {"argument": st.booleans()},
+    tir.GridAxis: {"backwards": st.booleans()},
     tir.Move: {"transposed": st.booleans()},
 }
 layouts = st.integers(1, 3).flatmap(

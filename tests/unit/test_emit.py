@@ -55,7 +55,7 @@ dim K multiple 8
 param a bf16 [M, K] in align 16
 param b bf16 [K, N] in align 16
 param c bf16 [M, N] out align 16
-grid m < cdiv(M, 128)
+grid m < cdiv(M, 128) band 8
 grid n < cdiv(N, 256)
 layout copy_a [128, 64] reg 0,1 0,2 0,4 lane 0,8 0,16 0,32 1,0 2,0 warp 4,0 8,0 16,0 rep 4,1
 layout copy_b [64, 256] reg 0,1 0,2 0,4 lane 0,8 0,16 0,32 0,64 0,128 warp 1,0 2,0 4,0 rep 8,1

@@ -168,7 +168,7 @@ def test_unreadable_plans_say_which_field(tmp_path: Path) -> None:
     data = plan_of("row_ring", "row_ring").to_json()
     assert from_json(data) == plan_of("row_ring", "row_ring")
     for change in (
-        {"format": 2},
+        {"format": 1},
         {"warps": "one"},
         {"syncs": [{"id": "s0"}]},
         {"buffers": 7},

@@ -142,10 +142,13 @@ class Scalar:
 
 @dataclass(frozen=True)
 class GridAxis:
-    """A CTA index: ``name`` runs over 0 .. extent-1. The last axis varies fastest over the linear CTA index."""
+    """A CTA index: ``name`` runs over 0 .. extent-1, or back from there. The last axis varies fastest over the linear
+    CTA index; but inside bands of ``band`` rows of the axis before it, CTAs go down the columns."""
 
     name: Name
     extent: Expr
+    band: int = 1
+    backwards: bool = False
 
 
 @dataclass(frozen=True)

@@ -228,8 +228,10 @@ def _scopes(kernel: tir.Kernel, places: list[Placed]) -> Iterator[Violation]:
     for param in kernel.params:
         for extent in param.shape:
             yield from _in_scope(extent, dims, set(), print_declaration(param))
-    for axis in kernel.grid:
+    for at, axis in enumerate(kernel.grid):
         yield from _in_scope(axis.extent, dims, set(), print_declaration(axis))
+        if axis.band < 1 or (axis.band > 1 and at != len(kernel.grid) - 2):
+            yield Violation(print_declaration(axis), "only the axis before the last one has bands, of 1 or more rows")
     for place in places:
         for e in expressions(place.stmt):
             others = axes | integers | set(place.indices)

@@ -29,7 +29,7 @@ TEMPLATES: dict[type, str] = {
     tir.Dim: "dim {name}( = {value})?( multiple {multiple})?",
     tir.Param: "param {name} {dtype} {shape} {direction} align {align}( strided{strided:flag})?",
     tir.Scalar: "scalar {name} {dtype}( argument{argument:flag})?",
-    tir.GridAxis: "grid {name} < {extent}",
+    tir.GridAxis: "grid {name} < {extent}( band {band})?( backwards{backwards:flag})?",
     Layout: "layout {name} {shape:extents} reg {reg} lane {lane} warp {warp} rep {rep}( replicated{replicated:flag})?",
     tir.Buffer: "buffer {name} {dtype} {shape:extents} stages {stages} at {offset} stride {stride}"
     "( swizzle {swizzle})?",

@@ -46,7 +46,10 @@ class _Lowering:
             smem=self.plan.smem_bytes,
             dims=program.dims,
             params=program.params,
-            grid=program.grid,
+            grid=tuple(
+                replace(axis, band=order.band, backwards=order.backwards)
+                for axis, order in zip(program.grid, self.plan.grid, strict=True)
+            ),
             layouts=tuple((tir.Name(n), layout) for n, layout in program.layouts),
             buffers=tuple(self.buffer(r) for r in program.rings),
             barriers=(),

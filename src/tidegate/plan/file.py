@@ -10,7 +10,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from tidegate.errors import PlanFormat
 from tidegate.plan.plan import AsyncPlan, SyncKind
 
-FORMAT = 1
+FORMAT = 2
 
 
 def to_json(plan: AsyncPlan) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from tidegate.analyze.depend import Dependence, Kind, Scope
 from tidegate.analyze.memory import Allocation
 from tidegate.ir import legal, tir
 from tidegate.plan.facts import Facts
+from tidegate.plan.grid import grid_order
 from tidegate.plan.order import Found, Unmet, Walk
 from tidegate.plan.pending import OLDEST
 from tidegate.plan.pipeline import Schedule
@@ -150,6 +151,7 @@ def assemble(
         producer=producer,
         warps=program.warps,
         constants=tuple((k, str(v)) for k, v in constants),
+        grid=grid_order(program),
         smem_bytes=allocation.requested,
         share=share,
         buffers=tuple(

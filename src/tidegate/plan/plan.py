@@ -138,6 +138,16 @@ class LoopSchedule:
 
 
 @dataclass(frozen=True)
+class AxisOrder:
+    """How CTAs go along an axis of the grid. The last axis is the fastest; but inside bands of ``band`` rows of the
+    axis before it (1 for every other axis), CTAs go down the columns. ``backwards``: from the last index to 0."""
+
+    index: str
+    band: int
+    backwards: bool
+
+
+@dataclass(frozen=True)
 class Bounds:
     """Lower bounds on the initiation interval in cycles and what limits it; None where not computed."""
 
@@ -171,6 +181,7 @@ class AsyncPlan:
     producer: str
     warps: int
     constants: tuple[tuple[str, str], ...]
+    grid: tuple[AxisOrder, ...]
     smem_bytes: int
     share: bool
     buffers: tuple[Buffer, ...]

@@ -10,6 +10,7 @@ def render(plan: AsyncPlan) -> str:
     lines = [
         f"plan {plan.kernel} for {plan.target} by {plan.producer}, {plan.warps} warps",
         *(f"  {name} = {value}" for name, value in plan.constants),
+        *(f"CTAs: {order}" for order in filter(None, [_order(plan)])),
         f"shared memory: {plan.smem_bytes} bytes",
     ]
     for b in plan.buffers:
@@ -29,6 +30,13 @@ def render(plan: AsyncPlan) -> str:
     lines.append(f"syncs: {len(plan.syncs)}")
     lines += [f"  {describe(s)}" for s in plan.syncs]
     return "\n".join(lines)
+
+
+def _order(plan: AsyncPlan) -> str:
+    """How CTAs go over the grid, where it is not row by row from 0 on."""
+    parts = [f"bands of {a.band} along {a.index}, down their columns" for a in plan.grid if a.band > 1]
+    parts += [f"{a.index} backwards" for a in plan.grid if a.backwards]
+    return "; ".join(parts)
 
 
 def describe(sync: Sync) -> str:

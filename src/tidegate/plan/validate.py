@@ -20,6 +20,7 @@ LOWERED = (SyncKind.COPY_COMMIT, SyncKind.COPY_WAIT, SyncKind.WARP, SyncKind.NAM
 def validate(plan: AsyncPlan, analysis: Analysis) -> None:
     """Raises PlanRejected at the first thing that does not fit or is left unordered."""
     _fits(plan, analysis)
+    _grid(plan, analysis)
     _memory(plan, analysis)
     analysis = analyse_with(analysis, {b.ring: (b.offset, b.stride) for b in plan.buffers})
     schedule = Schedule.of(plan.schedule)
@@ -55,6 +56,22 @@ def _fits(plan: AsyncPlan, analysis: Analysis) -> None:
             f"the plan was made for the constants {dict(plan.constants)}, the program has {constants}",
             "compile with the constants of the plan",
         )
+
+
+def _grid(plan: AsyncPlan, analysis: Analysis) -> None:
+    axes = [axis.name for axis in analysis.program.grid]
+    if [order.index for order in plan.grid] != axes:
+        raise _reject(
+            f"the plan orders the axes {', '.join(o.index for o in plan.grid) or 'of no grid'}, the program has "
+            f"{', '.join(axes) or 'none'}",
+            "keep one entry per axis, in the order of the program",
+        )
+    for at, order in enumerate(plan.grid):
+        if order.band < 1 or (order.band > 1 and at != len(axes) - 2):
+            raise _reject(
+                f"a band of {order.band} along {order.index}",
+                "give the axis before the last one a band of 1 or more rows, and every other axis 1",
+            )
 
 
 def _memory(plan: AsyncPlan, analysis: Analysis) -> None:
