@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 
 import numpy as np
 
@@ -113,6 +114,7 @@ class Sites:
         self.numbers: dict[Site, int] = {}
         self.of: dict[Key, tuple[int, ...]] = {}
         self._rivals: dict[int, Rivals] = {}
+        self._sharing: dict[tuple[str, str], bool] = {}
         self._wholes: dict[tuple[str, Shape, str, Shape], Meeting] = {}
         for stmt, group in placed(kernel):
             for key in accesses(stmt, group):
@@ -129,9 +131,8 @@ class Sites:
     @property
     def entangled(self) -> bool:
         """Whether a buffer of several slots shares bytes with another buffer."""
-        spans = [(b, b.offset, b.offset + (b.stages - 1) * b.stride + b.layout.bytes) for b in self.buffers.values()]
-        pairs = ((a, b) for a in spans for b in spans if a[0] is not b[0] and a[0].stages > 1)
-        return any(a[1] < b[2] and b[1] < a[2] for a, b in pairs)
+        rings = [name for name, buffer in self.buffers.items() if buffer.stages > 1]
+        return any(self._share(ring, other) for ring in rings for other in self.buffers if other != ring)
 
     def _declare(self, key: Key, group: Group) -> None:
         if key in self.of:
@@ -191,33 +192,33 @@ class Sites:
             return meeting(a.shape, b.shape, b.base - a.base, self.kernel.warps)
         key = (a.buffer, a.shape, b.buffer, b.shape)
         if key not in self._wholes:
-            found = [
-                meeting(a.shape, b.shape, to - at, self.kernel.warps)
-                for at in self._slots(a.buffer)
-                for to in self._slots(b.buffer)
-            ]
-            self._wholes[key] = Meeting(
-                np.logical_or.reduce([m.crossing for m in found]),
-                np.logical_or.reduce([m.together for m in found]),
-                any(m.overlap for m in found),
-                covers=True,
-            )
+            pairs = product(self._slots(a.buffer), self._slots(b.buffer))
+            found = [meeting(a.shape, b.shape, to - at, self.kernel.warps) for at, to in pairs]
+            crossing, together = ([getattr(m, which) for m in found] for which in ("crossing", "together"))
+            # Every write counts as one of all bytes, also where its threads reach others: reads have to see it so too.
+            self._wholes[key] = Meeting(np.any(crossing, axis=0), np.any(together, axis=0), overlap=True, covers=True)
         return self._wholes[key]
 
-    def _slots(self, buffer: str) -> range:
+    def _slots(self, buffer: str) -> list[int]:
         """Where the slots of a buffer begin."""
         b = self.buffers[buffer]
-        return (
-            range(b.offset, b.offset + b.stages * b.stride, b.stride) if b.stages > 1 else range(b.offset, b.offset + 1)
-        )
+        return [b.offset + slot * b.stride for slot in range(b.stages)]
+
+    def _share(self, one: str, other: str) -> bool:
+        """Whether two buffers have bytes in common."""
+        if (one, other) not in self._sharing:
+            sizes = self.buffers[one].layout.bytes, self.buffers[other].layout.bytes
+            pairs = product(self._slots(one), self._slots(other))
+            self._sharing[one, other] = any(to < at + sizes[0] and at < to + sizes[1] for at, to in pairs)
+        return self._sharing[one, other]
 
     def near(self, a: Site, b: Site) -> bool:
         """Whether two sites may conflict: their slots share bytes, or they are of one tensor."""
         if a.on_tensor or b.on_tensor:
             return a.on_tensor and b.on_tensor and a.buffer == b.buffer
-        if not self.whole or a.buffer == b.buffer:
-            return _overlap(a.base, a, b.base, b)
-        return any(_overlap(at, a, to, b) for at in self._slots(a.buffer) for to in self._slots(b.buffer))
+        if self.whole and a.buffer != b.buffer:
+            return self._share(a.buffer, b.buffer)
+        return b.base < a.base + a.shape.shared.bytes and a.base < b.base + b.shape.shared.bytes
 
     def rivals(self, site: int) -> Rivals:
         if site not in self._rivals:
@@ -246,11 +247,6 @@ class Sites:
         if "war release" in self.trust and old.kind == "read" and new.kind == "load":
             return True
         return "cp.async operand" in self.trust and old.kind == "copy" and new.kind == "operand"
-
-
-def _overlap(at: int, a: Site, to: int, b: Site) -> bool:
-    """Whether the slot of a at one byte and that of b at another have bytes in common."""
-    return to < at + a.shape.shared.bytes and at < to + b.shape.shared.bytes
 
 
 def accesses(stmt: tir.Stmt, group: Group) -> list[Key]:
