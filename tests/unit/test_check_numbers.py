@@ -73,8 +73,23 @@ def sixteen(n: tg.Tensor[4, "i32"], x: tg.Tensor[16, 16, "f32"], y: tg.Out[16, 1
             y[:, :] = t.T
 
 
+@tg.kernel(warps=2)
+def never_read(
+    x: tg.Tensor[16, 16, "f32"], y: tg.Out["N", 16, 16, "f32"], z: tg.Out["K", "f32"], w: tg.Tensor["M", "f32"]
+):
+    """A ring is written again unread where one size is 0, another is not small, and a third does not matter."""
+    total = tg.zeros((16,))
+    for m in tg.tiles("M", 16):
+        total = total + tg.load(w[m])
+    for k in tg.tiles("K", 16):
+        t = tg.load(x[:, :], by=cuda.cp_async(), stages=5)
+        z[k] = total
+        for n in tg.range("N"):
+            y[n, :, :] = t
+
+
 @pytest.mark.parametrize("producer", ["in_order", "multistage"])
-@pytest.mark.parametrize("kernel", [two_counts, far_away, diagonal, one_count, sixteen])
+@pytest.mark.parametrize("kernel", [two_counts, far_away, diagonal, one_count, sixteen, never_read])
 def test_proved_with_every_sync_and_shown_to_be_wrong_without_any(kernel: Any, producer: str) -> None:
     lowered = kernel.compile(target="sm_80", plan=producer).kernel
     verdict = check(lowered)

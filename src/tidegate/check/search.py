@@ -32,7 +32,8 @@ MAX_TILES = 24
 """Largest trip count in the search for a witness, with one unknown size."""
 
 MORE_TRIPS = (0, 1, 2, 3, 5)
-"""By so many tiles the sizes near an abstract fault are larger than it needs: it may have come by several trips."""
+"""By so many tiles the sizes near an abstract fault are larger than it needs: it may have come by several trips. (But
+not those of which it knows more than how small they may be.)"""
 
 Run = tuple[dict[str, int], dict[str, int], given.Given]
 """Sizes, CTA and numbers."""
@@ -183,7 +184,8 @@ def _runs_near(machine: Machine, sizes: Mapping[str, int], abstract: Explorer, s
     at = _places(machine, spot)
     known: dict[str, int] = {d.name: d.value for d in kernel.dims if d.value is not None} | dict(sizes)
     least = _least(kernel, {**_unused(kernel, sizes), **known}, spot, at)
-    free = [d for d in kernel.dims if d.name not in known]
+    exact = {n for atom, size in spot.env.atoms.items() if size.exact is not None for n in ex.symbols(atom.value)}
+    free = [d for d in kernel.dims if d.name not in known and d.name not in exact]
     choices = list(given.few(kernel))
     for more in MORE_TRIPS:
         values: dict[str, int] = {**least, **{d.name: least[d.name] + more * unit(kernel, d) for d in free}}
