@@ -283,6 +283,26 @@ def test_where_sums_overflow_nothing_is_promised() -> None:
     assert np.isinf(rounding_bound(squared.program(), {"a": a, "b": b})["b"]).all()
 
 
+@tg.kernel(warps=1)
+def overflowing(a: tg.Tensor[16, 16, "f32"], b: tg.Out[16, 16, "bf16"], c: tg.Out[16, 1, "bf16"]):
+    t = tg.load(a[:, :])
+    b[:, :] = tg.dot(t, t, by=cuda.mma(tf32=True)).astype("bf16")
+    c[:, :] = tg.sum(t, axis=1, keepdims=True).astype("bf16")
+
+
+def test_sums_that_may_overflow_have_no_bound_in_any_dtype() -> None:
+    """One order comes to an infinity, another to a number, or to none."""
+    a = np.full((16, 16), 3e37, np.float32)
+    a[:, ::2] = -3e37
+    b, c = np.zeros((16, 16), BF16), np.zeros((16, 1), BF16)
+    bounds = rounding_bound(overflowing.program(), {"a": a, "b": b, "c": c})
+    assert np.isinf(bounds["b"]).all()
+    assert np.isinf(bounds["c"]).all()
+    bounds = rounding_bound(overflowing.program(), {"a": a / np.float32(1e30), "b": b, "c": c})
+    assert np.isfinite(bounds["b"]).all()
+    assert np.isfinite(bounds["c"]).all()
+
+
 @tg.kernel
 def matrix_sign(x: tg.Tensor["N", "f32"], y: tg.Out["N", "f32"], z: tg.Out[4, 3, "f32"]):
     for n in tg.tiles("N", 3):

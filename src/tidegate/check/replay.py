@@ -50,6 +50,10 @@ class Instance:
     group: Group
     rows: int | None = None
 
+    @property
+    def engine(self) -> bool:
+        return isinstance(self.stmt, (tir.TmaLoad, tir.TmaStore))
+
     def access(self, threads: tuple[int, ...]) -> Access:
         action = "writes" if self.write else "reads"
         return Access(
@@ -131,6 +135,8 @@ class Replay:
             high = tuple(map(min, zip(me.high, other.high, strict=True)))
             if any(a >= b for a, b in zip(low, high, strict=True)):
                 continue
+            if other is not me and other.cta == me.cta and (me.engine or other.engine):
+                raise TooMany  # nor is the tensor engine
             threads = _clash(self.kernel.warps, other, me, low, high, state.clock[DATA])
             if threads is not None:
                 done = "write" if me.write and other.write else "reach"

@@ -19,11 +19,14 @@ from tidegate.ir import tir
 from tidegate.ir.layout import Coord, Layout
 from tidegate.ir.text import print_stmt
 
+Ranges = Mapping[str, tuple[float, float]]
+
 
 @dataclass(frozen=True)
 class Use:
-    """One statement that accesses a tensor. ``facts``: forms that are at least 0 where it executes; ``trips``: per
-    index in scope the number of values it takes (inf: not a constant); ``pinned``: indices that conditions fix."""
+    """One statement that accesses a tensor. ``facts``: forms that are at least 0 where it executes; ``ranges``: per
+    index in scope the first value and the one behind the last (infinite: not constant); ``pinned``: indices that
+    conditions fix."""
 
     stmt: tir.Instruction
     window: tir.Window
@@ -32,13 +35,18 @@ class Use:
     origin: tuple[Linear, ...]
     bounds: tuple[Linear | None, ...]
     facts: tuple[Linear, ...]
-    trips: Mapping[str, float]
+    ranges: Ranges
     pinned: frozenset[str]
     group: Group
 
     @property
     def extent(self) -> Coord:
         return self.layout.shape
+
+    @property
+    def engine(self) -> bool:
+        """Whether the tensor engine makes the access, in its own time."""
+        return isinstance(self.stmt, (tir.TmaLoad, tir.TmaStore))
 
 
 def window_of(kernel: tir.Kernel, stmt: tir.Stmt) -> tuple[tir.Window, Layout, bool] | None:
@@ -68,12 +76,12 @@ def _one_thread(shape: Coord) -> Layout:
 def uses(kernel: tir.Kernel, reader: Reader) -> list[Use]:
     """All uses of global memory in textual order."""
     facts: list[Linear] = []
-    trips: dict[str, float] = {}
+    ranges: dict[str, tuple[float, float]] = {}
     for axis in kernel.grid:
         extent = reader.linear(axis.extent)
         facts += [extent.plus(single(Index(axis.name)), -1).plus(Linear(-1)), single(Index(axis.name))]
-        trips[axis.name] = inf if extent.terms else extent.const
-    return list(_uses(kernel, reader, kernel.body, tuple(facts), trips, frozenset(), everyone(kernel)))
+        ranges[axis.name] = 0, inf if extent.terms else extent.const
+    return list(_uses(kernel, reader, kernel.body, tuple(facts), ranges, frozenset(), everyone(kernel)))
 
 
 def _uses(
@@ -81,7 +89,7 @@ def _uses(
     reader: Reader,
     body: tuple[tir.Stmt, ...],
     facts: tuple[Linear, ...],
-    trips: Mapping[str, float],
+    ranges: Ranges,
     pinned: frozenset[str],
     group: Group,
 ) -> Iterator[Use]:
@@ -94,8 +102,8 @@ def _uses(
             before_end, behind_start = stop.plus(me, -1).plus(Linear(-1)), me.plus(start, -1)
             inside = (*lasting, *(() if changed & _named(stop) else _consequences(before_end)))
             inside = (*inside, *(() if changed & _named(start) else (behind_start,)))
-            count = inf if stop.terms or start.terms else float(stop.const - start.const)
-            yield from _uses(kernel, reader, stmt.body, inside, {**trips, stmt.index: count}, pinned, group)
+            range_ = (-inf if start.terms else start.const, inf if stop.terms else stop.const)
+            yield from _uses(kernel, reader, stmt.body, inside, {**ranges, stmt.index: range_}, pinned, group)
         elif isinstance(stmt, tir.If):
             tests = reader.tests(stmt.condition)
             known = tuple(fact for t in tests if t.op == ">=" for fact in _consequences(t.value))
@@ -104,14 +112,14 @@ def _uses(
                 for t in tests
                 if t.op == "==" and len(t.value.terms) == 1 and isinstance(t.value.terms[0][0], Index)
             }
-            yield from _uses(kernel, reader, stmt.body, (*facts, *known), trips, pinned | fixed, group)
+            yield from _uses(kernel, reader, stmt.body, (*facts, *known), ranges, pinned | fixed, group)
         elif isinstance(stmt, tir.InRole):
-            yield from _uses(kernel, reader, stmt.body, facts, trips, pinned, groups(kernel)[stmt.role])
+            yield from _uses(kernel, reader, stmt.body, facts, ranges, pinned, groups(kernel)[stmt.role])
         elif isinstance(stmt, tir.Instruction) and (found := window_of(kernel, stmt)) is not None:
             window, layout, write = found
             origin = tuple(reader.linear(e) for e in window.origin)
             bounds = tuple(None if e is None else reader.linear(e) for e in window.bounds)
-            yield Use(stmt, window, layout, write, origin, bounds, facts, trips, pinned, group)
+            yield Use(stmt, window, layout, write, origin, bounds, facts, ranges, pinned, group)
         facts = lasting
 
 
@@ -231,19 +239,20 @@ def unproved_owners(kernel: tir.Kernel, found: list[Use]) -> Iterator[str]:
             yield f"several threads may write one row, if two rows are equal: {print_stmt(use.stmt)}"
     for a, b in conflicts(kernel, found):
         where = print_stmt(a.stmt) if a is b else f"{print_stmt(a.stmt)} and {print_stmt(b.stmt)}"
-        engine = isinstance(a.stmt, tir.TmaStore)
-        if engine and (again := (set(a.trips) - axes) - _determined(a, b) - _single(a, b)):
+        if a.engine and a is b and (again := (set(a.ranges) - axes) - _determined(a, b) - _single(a, b)):
             yield f"stores of the tensor engine in different iterations of {', '.join(sorted(again))} may meet: {where}"
         elif missing := axes - _determined(a, b) - _single(a, b):
             done = "write" if a.write and b.write else "reach"
             yield f"CTAs that differ in {', '.join(sorted(missing))} may {done} one element: {where}"
-        elif any(isinstance(use.stmt, (tir.TmaLoad, tir.TmaStore)) for use in (a, b)) and not _same_place(a, b):
-            yield f"the tensor engine may meet other accesses, in different iterations of {where}"
+        elif a is not b and (a.engine or b.engine):
+            yield f"nothing is known of the order in which the tensor engine makes {where}"
 
 
 def to_order(kernel: tir.Kernel, found: list[Use]) -> list[Pair]:
-    """The conflicts in which different threads of a CTA may meet: something has to order them."""
-    return [(a, b) for a, b in conflicts(kernel, found) if not _same_place(a, b)]
+    """The conflicts that something has to order: different threads of a CTA may meet, or one that has not waited for
+    what it copies."""
+    copies = [use for use in found if isinstance(use.stmt, tir.CpAsync)]
+    return [(a, b) for a, b in conflicts(kernel, found) if not _same_place(a, b) or a in copies or b in copies]
 
 
 def _gathered(a: Use, b: Use, axis: int) -> bool:
@@ -291,7 +300,7 @@ def _determined(a: Use, b: Use) -> set[str]:
         if one != two or not _aligned(a, b, axis) or not all(isinstance(t, (Index, Atom)) for t, _ in one.terms):
             continue
         indices = {t.name: abs(c) for t, c in one.terms if isinstance(t, Index)}
-        counts = {name: max(a.trips.get(name, inf), b.trips.get(name, inf)) for name in indices}
+        counts = {name: _values(a, b, name) for name in indices}
         reach = 0.0  # how far the smaller terms move the origin
         names = []
         for name, c in sorted(indices.items(), key=lambda term: (term[1], counts[term[0]])):
@@ -304,7 +313,13 @@ def _determined(a: Use, b: Use) -> set[str]:
     return found
 
 
+def _values(a: Use, b: Use, name: str) -> float:
+    """How many values an index has in both uses together."""
+    ranges = [use.ranges[name] for use in (a, b) if name in use.ranges]
+    return max(last for _, last in ranges) - min(first for first, _ in ranges) if ranges else inf
+
+
 def _single(a: Use, b: Use) -> set[str]:
     """Grid axes with one value: of extent 1, or fixed by a condition."""
-    names = {n for n, count in a.trips.items() if count <= 1}
+    names = {n for n in (*a.ranges, *b.ranges) if _values(a, b, n) <= 1}
     return names | a.pinned if a is b else names

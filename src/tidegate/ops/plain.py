@@ -134,6 +134,8 @@ def rounding_bound(
     return {name: np.where(np.isnan(error), np.inf, error) for name, error in machine.errors.items()}
 
 
+F32_LARGEST = float(np.finfo(np.float32).max)
+
 WRAPPING = ("neg", "add", "sub", "mul")
 """Operations whose results may need more bits than integers have."""
 
@@ -185,7 +187,8 @@ class _Machine:
         self.sizes |= {s.name: int(self.scalars[s.name]) for s in self.program.scalars if s.dtype == I32}
         self.grid(list(self.program.grid), {})
         for tensor, added in self.added.items():
-            self.errors[tensor] += added.count * F32.epsilon * (added.total + self.errors[tensor])
+            error = self.errors[tensor] + added.count * F32.epsilon * (added.total + self.errors[tensor])
+            self.errors[tensor] = overflowing(added.total, error)
 
     def grid(self, axes: list[hir.GridAxis], indices: dict[str, int]) -> None:
         if not axes:
@@ -350,7 +353,7 @@ class _Machine:
             sums = np.abs(c.astype(np.float64)) + wide_a @ wide_b
             error = ec + ea @ wide_b + wide_a @ eb + ea @ eb
             if op.c.dtype == F32:
-                error = error + (a.shape[1] + 1) * self.unit(op.a.dtype) * (sums + error)
+                error = overflowing(sums, error + (a.shape[1] + 1) * self.unit(op.a.dtype) * (sums + error))
             else:  # sums that may wrap around
                 error = wrapped(sums, error, result.dtype)
         self.set(op.result, result, error)
@@ -389,6 +392,7 @@ class _Machine:
                     error = error + row.ulps * unit(data)
                     # What differs before it is rounded may be rounded apart.
                     error = np.where(error == 0, 0.0, error + unit(np.abs(data) + error))
+                    error = overflowing(np.abs(data.astype(np.float64)), error)
         self.rounded(op.result, data, error)
 
     def reduce(self, op: hir.Reduce) -> None:
@@ -401,7 +405,7 @@ class _Machine:
             sums = (np.abs(exact) + error).sum(axis=op.axis, keepdims=True)
             error = error.sum(axis=op.axis, keepdims=True)
             if op.result.dtype.floating:
-                error = error + data.shape[op.axis] * F32.epsilon * sums
+                error = overflowing(sums, error + data.shape[op.axis] * F32.epsilon * sums)
             else:
                 error = wrapped(exact.sum(axis=op.axis, keepdims=True), error, wide.dtype)
         elif error is not None:
@@ -435,6 +439,12 @@ def converted_error(data: np.ndarray, error: np.ndarray, value: np.ndarray, dtyp
 def wrapped(exact: np.ndarray, error: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """The error of an integer of ``dtype`` that keeps the low bits of one that is off by ``error``."""
     return np.where((error > 0) & (np.abs(exact) + error >= 2.0 ** (8 * dtype.itemsize - 1)), UNKNOWN, error)
+
+
+def overflowing(magnitude: np.ndarray, error: np.ndarray) -> np.ndarray:
+    """The error of an f32 that is, like its partial sums, no larger than ``magnitude``: what may overflow in one order
+    and not in another is not known at all."""
+    return np.where((error > 0) & ~(magnitude + error <= F32_LARGEST), np.inf, error)
 
 
 def unit(data: np.ndarray) -> np.ndarray:
