@@ -35,7 +35,8 @@ def advice(kernel: tir.Kernel, sizes: Mapping[str, int], stop: Exception) -> str
 
 def of_windows(kernel: tir.Kernel, sizes: Mapping[str, int]) -> str:
     """The same for accesses to global memory."""
-    return _joined([*_sizes(kernel, sizes), "a guard `if` around the access that says how far its indices go"])
+    guard = "a guard `if` around the access that says how far its indices go"
+    return _joined([*_sizes(kernel, sizes), guard, "a tensor of its own for one of the accesses"])
 
 
 def _joined(ways: list[str]) -> str:
