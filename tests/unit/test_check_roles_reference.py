@@ -291,6 +291,9 @@ def test_agrees_with_random_runs(make, count: int) -> None:  # type: ignore[no-u
         verdict = check(kernel)
         if verdict.findings and verdict.findings[0].kind == "malformed":
             pytest.fail(f"{verdict.text()}\n{text}")
+        if text.count("tma_store") > 1 and verdict.status == "not proved":
+            assert "tensor engine" in verdict.reason, verdict.text()  # two stores to one place, in no order
+            continue
         seen[verdict.status] += 1
         fault = expected(kernel)
         if verdict.status == "unsafe" and fault is None:
