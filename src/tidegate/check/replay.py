@@ -19,7 +19,7 @@ from tidegate.check.pattern import Shape, other_thread, pattern
 from tidegate.check.sites import Group
 from tidegate.check.state import DATA, State
 from tidegate.check.verdict import Access, Finding
-from tidegate.check.windows import window_of
+from tidegate.check.windows import by_engine, window_of
 from tidegate.ir import expr as ex
 from tidegate.ir import tir
 from tidegate.ir.layout import Coord, Layout, SharedLayout
@@ -49,10 +49,6 @@ class Instance:
     time: int
     group: Group
     rows: int | None = None
-
-    @property
-    def engine(self) -> bool:
-        return isinstance(self.stmt, (tir.TmaLoad, tir.TmaStore))
 
     def access(self, threads: tuple[int, ...]) -> Access:
         action = "writes" if self.write else "reads"
@@ -135,7 +131,7 @@ class Replay:
             high = tuple(map(min, zip(me.high, other.high, strict=True)))
             if any(a >= b for a, b in zip(low, high, strict=True)):
                 continue
-            if other is not me and other.cta == me.cta and (me.engine or other.engine):
+            if other is not me and other.cta == me.cta and (by_engine(me.stmt) or by_engine(other.stmt)):
                 raise TooMany  # nor is the tensor engine
             threads = _clash(self.kernel.warps, other, me, low, high, state.clock[DATA])
             if threads is not None:

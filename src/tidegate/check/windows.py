@@ -45,8 +45,12 @@ class Use:
 
     @property
     def engine(self) -> bool:
-        """Whether the tensor engine makes the access, in its own time."""
-        return isinstance(self.stmt, (tir.TmaLoad, tir.TmaStore))
+        return by_engine(self.stmt)
+
+
+def by_engine(stmt: tir.Stmt) -> bool:
+    """Whether the tensor engine makes the access, in its own time."""
+    return isinstance(stmt, (tir.TmaLoad, tir.TmaStore))
 
 
 def window_of(kernel: tir.Kernel, stmt: tir.Stmt) -> tuple[tir.Window, Layout, bool] | None:

@@ -161,13 +161,11 @@ class Walk:
         return ()
 
     def deciding(self, node: Node) -> Iterator[Expr]:
-        """What says whether, and how often, the body of a node runs."""
-        if isinstance(node, (Guard, When)):
+        """What says whether, or how often, the body of a node runs, what is issued ahead included."""
+        yield from decided_by(node)
+        if isinstance(node, Guard):
             yield node.condition
-        if isinstance(node, Guard) and node.loop in self.loops:
             yield self.loops[node.loop].trips
-        if isinstance(node, Repeat):
-            yield node.loop.trips
 
     def names(self, e: Expr) -> set[str]:
         """The names in a condition that may come to stand for something else."""
