@@ -84,6 +84,35 @@ def test_a_call_runs_on_the_stream_that_is_current_then(torch: Any) -> None:
         assert float(y[0, 0]) == 2 * value
 
 
+def test_a_tensor_that_changes_in_place_is_seen(torch: Any) -> None:
+    """Shape, dtype, strides and address of one tensor object, in both modes of autograd, and one tensor twice."""
+    kernel, second = make(), torch.ones(64, 32, device="cuda")
+    x, y = torch.full((64, 32), 3.0, device="cuda"), torch.zeros(64, 32, device="cuda")
+    for mode in (torch.enable_grad, torch.inference_mode, torch.no_grad):
+        with mode():
+            for rows in (64, 64, 32, 0, 64):
+                y.zero_()
+                kernel(x[:rows], y[:rows])
+                assert float(y[:rows].sum()) == float(y.sum()) == 6.0 * 32 * rows
+    x.data = second
+    kernel(x, y)
+    assert float(y.min()) == float(y.max()) == 2
+    x.data = torch.arange(64 * 64, device="cuda", dtype=torch.float32).view(64, 64)[:, :32]
+    kernel(x, y)
+    assert torch.equal(y, x * 2)
+    before = y.data_ptr()
+    y.data = y.view(torch.int32)
+    assert y.data_ptr() == before
+    with pytest.raises(WrongArguments, match="y is f32"):
+        kernel(x, y)
+    y.data = y.view(torch.float32).view(32, 64)
+    with pytest.raises(WrongArguments, match="shape"):
+        kernel(x, y)
+    for _ in range(2):
+        with pytest.raises(WrongArguments, match="shares memory"):
+            kernel(second, second)
+
+
 @pytest.mark.parametrize("warm", [True, False])
 def test_calls_are_captured_into_a_graph_the_first_call_too(torch: Any, warm: bool) -> None:
     kernel = make()

@@ -8,7 +8,7 @@ import threading
 from dataclasses import dataclass, field
 from math import prod
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -163,10 +163,16 @@ class Torch:
     """torch, with a current device and a stream per device: 70 on the first, 71 on the second."""
 
     current: int = 0
+    _dynamo: ClassVar[Any] = None
+    """What it offers for comparing tensors."""
 
     @property
     def _C(self) -> Any:
-        return SimpleNamespace(_cuda_getCurrentRawStream=lambda index: 70 + index, _cuda_getDevice=lambda: self.current)
+        return SimpleNamespace(
+            _cuda_getCurrentRawStream=lambda index: 70 + index,
+            _cuda_getDevice=lambda: self.current,
+            _dynamo=self._dynamo,
+        )
 
     @property
     def cuda(self) -> Any:

@@ -137,6 +137,40 @@ def test_tensors_are_checked_every_time(one: FakeDriver) -> None:
     assert len(one.launches) == 1
 
 
+def test_tensors_are_compared_however_torch_offers_it(one: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By guards like torch's, by guards that refuse what they are made of, by guards of another version, by none."""
+    x, y = pair()
+    for guards in (Guards, Refusing, dict, None):
+        monkeypatch.setattr(Torch, "_dynamo", SimpleNamespace(guards=SimpleNamespace(TensorGuards=guards)))
+        kernel = make()
+        for rows in (8, 8, 12, 8):
+            x.shape = y.shape = (rows, 32)
+            kernel(x, y)
+            assert one.launches.pop().words[2:] == [rows]
+        with pytest.raises(WrongArguments, match="y is f32, the array is f16"):
+            kernel(x, Tensor("float16", 8, 32, at=y.at))
+
+
+class Guards:
+    """Compares like torch's: tensors with those that it was made of."""
+
+    def __init__(self, *tensors: Tensor, dynamic_dims_sizes: Any, dynamic_dims_strides: Any) -> None:
+        self.known = self.read(tensors)
+
+    def read(self, tensors: tuple[Tensor, ...]) -> list[Any]:
+        return [(t.dtype, t.shape, t.index, t.strides) for t in tensors]
+
+    def check(self, *tensors: Tensor) -> bool:
+        return self.read(tensors) == self.known
+
+
+class Refusing(Guards):
+    """Finds that nothing is what it was made of, as torch's do of one tensor that is passed twice."""
+
+    def check(self, *tensors: Tensor) -> bool:
+        return False
+
+
 def test_misaligned_tensors_get_code_of_their_own_and_loaded_kernels_refuse_them(one: FakeDriver) -> None:
     kernel = make()
     kernel(*pair())

@@ -1,22 +1,26 @@
-"""Calling a kernel: arrays that have been seen, where they have been seen, launch after one look-up.
+"""Calling a kernel: arrays that have been seen, where they have been seen, launch after one comparison and one look-up.
 
 What a first call has checked and packed is kept under all that it depends on, addresses included, and is never changed,
-so that threads share it. What remains of a later call is to read what its arrays are now, one look-up, the current
-stream, and the driver.
+so that threads share it. What remains of a later call is to compare what its arrays are now with those of the last
+call, one look-up by their addresses, the current stream, and the driver.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from tidegate.runtime import others
 from tidegate.runtime.arrays import Described
 from tidegate.runtime.prepared import Prepared, Ready
 
+MOST_KINDS = 256
+"""Kinds of calls that are remembered per kernel."""
+
 MOST = 4096
-"""Calls that are remembered per kernel."""
+"""Calls that are remembered per kind."""
 
 POINTER_ALIGN = 16
 """Bytes: what a kernel may rely on in an address."""
@@ -25,18 +29,49 @@ T = TypeVar("T")
 Call = Callable[..., None]
 Key = tuple[Any, ...]
 
+ADDRESS = ("{0}.data_ptr()",)
+PROPERTIES = ("{0}.dtype", "{0}.shape", "{0}.get_device()", "{0}.is_contiguous() or {0}.stride()")
+"""What a launch depends on of a torch tensor."""
 
-READ = ("{0}.data_ptr()", "{0}.dtype", "{0}.shape", "{0}.get_device()", "{0}.is_contiguous() or {0}.stride()")
-"""What a launch depends on of a torch tensor, the address first."""
+
+@dataclass(slots=True)
+class Kind:
+    """Calls that differ in addresses alone. ``fits``: whether tensors have the properties of those before;
+    ``constants``: the same constants; ``prepared``: by what the addresses are beyond a multiple of POINTER_ALIGN;
+    ``ready``: by the addresses."""
+
+    fits: Callable[..., bool]
+    constants: Key
+    prepared: dict[Key, Prepared] = field(default_factory=dict)
+    ready: dict[Key, Ready] = field(default_factory=dict)
 
 
-def reader(count: int) -> Callable[..., Key]:
-    """A function of ``count`` tensors that makes one flat tuple of all that is READ of them. It is written out, since a
-    loop over the tensors with a tuple of each takes a third more of a call's time."""
+def reader(count: int, items: Sequence[str]) -> Callable[..., Key]:
+    """A function of ``count`` tensors that makes one flat tuple of the items of each. It is written out, since a loop
+    over the tensors with a tuple of each takes a third more of a call's time."""
     names = [f"tensor_{i}" for i in range(count)]
-    items = [item.format(name) for name in names for item in READ]
-    read: Callable[..., Key] = eval(f"lambda {', '.join(names)}: ({', '.join(items)}{',' * bool(items)})")
+    filled = [item.format(name) for name in names for item in items]
+    read: Callable[..., Key] = eval(f"lambda {', '.join(names)}: ({', '.join(filled)}{',' * bool(filled)})")
     return read
+
+
+def likeness(tensors: Sequence[Any], read: Callable[..., Key]) -> Callable[..., bool]:
+    """A function that tells whether tensors have what ``read`` reads in common with these.
+
+    The guards of torch.compile compare all of it, and more, in a third of the time that Python takes. They are not
+    public: where they are missing, or do not accept the very tensors that they are made of (one tensor that is passed
+    twice), Python compares.
+    """
+    try:
+        guards = sys.modules["torch"]._C._dynamo.guards.TensorGuards
+        sizes, strides = [list(t.shape) for t in tensors], [list(t.stride()) for t in tensors]
+        fits: Callable[..., bool] = guards(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides).check
+        if fits(*tensors):
+            return fits
+    except Exception:  # whatever another version of torch makes of it
+        pass
+    known = read(*tensors)
+    return lambda *others: read(*others) == known
 
 
 def caller(
@@ -52,49 +87,57 @@ def caller(
     compiles for them and loads what they need, regardless of addresses but for their last bits. ``captured``: what
     compiled code depends on besides.
     """
-    ready: dict[Key, Ready] = {}
-    prepared: dict[Key, Prepared] = {}
-    read, fields = reader(count), len(READ)
+    kinds: dict[Key, Kind] = {}
+    strangers: dict[Key, Prepared] = {}
+    addresses, properties = reader(count, ADDRESS), reader(count, PROPERTIES)
+    latest = Kind(lambda *tensors: False, ())
 
     def call(arrays: Sequence[Any], given: Mapping[str, Any], more: Sequence[int] = ()) -> None:
+        constants = (*given.items(), *(captured() if captured is not None else ())) if given or captured else ()
+        kind = latest
         try:
-            key = read(*arrays)
+            pointers = addresses(*arrays)
+            if not kind.fits(*arrays) or kind.constants != constants:
+                kind = kind_of(arrays, constants)
         except (AttributeError, RuntimeError, TypeError):
-            other(arrays, given, more)
+            other(arrays, given, constants, more)
             return
-        if given:
-            key += tuple(given.items())
-        if captured is not None:
-            key += captured()
-        found = ready.get(key) or first(key, arrays, given)
+        found = kind.ready.get(pointers) or first(kind, pointers, arrays, given)
         stream = found.stream(found.index)
         if more or (found.current is not None and found.current() != found.index):
             found.launch(stream, more, found.current is not None)
         elif found.start(found.configs[stream], found.function, found.parameters, None):
             found.launch(stream)
 
-    def first(key: Key, arrays: Sequence[Any], given: Mapping[str, Any]) -> Ready:
-        """A call with tensors that are new, or at new addresses."""
-        pointers = key[: count * fields : fields]
-        kind = list(key)
-        kind[: count * fields : fields] = [p % POINTER_ALIGN for p in pointers]
-        known = prepared.get(tuple(kind)) or remember(prepared, tuple(kind), prepare(describe(arrays), given))
-        return remember(ready, key, known.at(pointers))
+    def kind_of(tensors: Sequence[Any], constants: Key) -> Kind:
+        """The kind of tensors that are not like those of the last call, or not as strictly as torch compares."""
+        nonlocal latest
+        key, fits = (properties(*tensors), constants), likeness(tensors, properties)
+        latest = kinds.get(key) or remember(kinds, key, Kind(fits, constants), MOST_KINDS)
+        latest.fits = fits
+        return latest
 
-    def other(arrays: Sequence[Any], given: Mapping[str, Any], more: Sequence[int]) -> None:
+    def first(kind: Kind, pointers: Key, arrays: Sequence[Any], given: Mapping[str, Any]) -> Ready:
+        """A call with tensors at addresses that are new."""
+        beyond = tuple(p % POINTER_ALIGN for p in pointers)
+        known = kind.prepared.get(beyond)
+        if known is None:
+            known = remember(kind.prepared, beyond, prepare(describe(arrays), given))
+        return remember(kind.ready, pointers, known.at(pointers))
+
+    def other(arrays: Sequence[Any], given: Mapping[str, Any], constants: Key, more: Sequence[int]) -> None:
         """A call with arrays of other kinds."""
         described = describe(arrays)
-        kinds = (replace(d, pointer=d.pointer % POINTER_ALIGN, stream=None) for d in described)
-        kind = (*kinds, *given.items(), captured and captured())
-        known = prepared.get(kind) or remember(prepared, kind, prepare(described, given))
+        key = (*(replace(d, pointer=d.pointer % POINTER_ALIGN, stream=None) for d in described), constants)
+        known = strangers.get(key) or remember(strangers, key, prepare(described, given))
         others.run(known, arrays, described, more)
 
     return call
 
 
-def remember(known: dict[Key, T], key: Key, value: T) -> T:
+def remember(known: dict[Key, T], key: Key, value: T, most: int = MOST) -> T:
     """Adds to a dictionary that forgets all when it is full: threads may read it meanwhile."""
-    if len(known) >= MOST:
+    if len(known) >= most:
         known.clear()
     known[key] = value
     return value
