@@ -15,6 +15,7 @@ from math import inf
 from typing import cast
 
 from tidegate.check import control, linear
+from tidegate.check.afresh import Afresh
 from tidegate.check.automaton import Node, Part, Straight, distinct
 from tidegate.check.cases import MAX_CASES, Case, Cases, Exhausted
 from tidegate.check.control import Env, Interval, Place, Undecided, exactly
@@ -31,8 +32,8 @@ from tidegate.ir import tir
 from tidegate.ir.dtypes import I32
 from tidegate.ir.expr import Expr, Int
 
-MAX_STEPS = 200_000
-"""Statements executed in one check."""
+MAX_STEPS = 400_000
+"""Statements executed in one check; decisions about conditions count too."""
 
 LOOK_UPS = 16
 """So many trips that are known already take the time of a statement."""
@@ -54,7 +55,7 @@ Observer = Callable[[State, Knowledge, tir.Stmt, Env, Group], None]
 class Explorer:
     """Executes a kernel's body on sets of states. ``indices`` fixes grid indices; ``observe`` sees every instruction
     before it executes; ``exact``: no iteration is left out; ``shared``: what other runs have found out is used, and the
-    steps shown with a fault may be theirs; ``given``: the numbers that a concrete run reads."""
+    steps shown with a fault may be theirs; ``given``: the numbers that a concrete run reads; ``most``: steps."""
 
     def __init__(
         self,
@@ -65,6 +66,7 @@ class Explorer:
         exact: bool = False,
         shared: bool = True,
         given: Given | None = None,
+        most: int = MAX_STEPS,
     ) -> None:
         self.machine = machine
         self.automaton = machine.automaton
@@ -76,7 +78,8 @@ class Explorer:
         self.exact = exact
         self.shared = shared and observe is None  # who observes looks at times, which states of one key need not share
         self.steps = 0
-        self.limit = MAX_STEPS
+        self.decisions = 0  # conditions, each for what is known when it is asked
+        self.limit = self.most = most
         self.depth = 0  # of the loops around
         self.mixed: dict[Atom, None] = {}  # sizes that were told apart anew in each iteration of a loop
         self.open = False  # whether the end of a loop was taken to be any number
@@ -92,6 +95,7 @@ class Explorer:
         limits = Limits(self.kernel, self.reader, self.survey, limit, self.counted)
         self.unknown = Numbers(self.kernel, self.reader, machine.forms, limits, given.element if given else None)
         self.memory = Memory(self.reader, self.unknown)
+        self.afresh = None if exact or not self.shared else Afresh(self.kernel, machine.catalogue)
 
     # ------------------------------------------------------------------------------------------ cases
 
@@ -115,9 +119,10 @@ class Explorer:
                 self._run(case, patient or slow > SLOW_CASES)
             except (Fault, Slow, Undecided) as stop:
                 slow += isinstance(stop, Slow)
-                if isinstance(stop, Fault):
+                spared = isinstance(stop, Fault) and self._spares(stop)
+                if isinstance(stop, Fault) and not spared:
                     yield stop
-                if not isinstance(stop, Slow) and self._counts():
+                if spared or (not isinstance(stop, Slow) and self._counts()):
                     work = [(case, False) for case in self.cases.start()]
                     continue
                 finer = [] if isinstance(stop, Slow) else self.cases.closer(case)
@@ -133,8 +138,15 @@ class Explorer:
     def _run(self, case: Case, patient: bool) -> None:
         """Replays a case; raises Slow if it takes long, unless ``patient``."""
         hurry = not patient and bool(case.atoms)
-        self.limit, self.depth, self.mixed = self.steps + CASE_STEPS if hurry else MAX_STEPS, 0, {}
+        self.limit, self.depth, self.mixed = self.steps + CASE_STEPS if hurry else self.most, 0, {}
         self.run(case)
+
+    def _spares(self, fault: Fault) -> bool:
+        """From here on what a faulty read may have missed is not forgotten; whether that is news."""
+        if self.afresh is None or not self.afresh.spare(fault):
+            return False
+        self.memory = Memory(self.reader, self.unknown)
+        return True
 
     def _counts(self) -> bool:
         """From here on it is remembered how many trips loops have had; whether that is news."""
@@ -235,6 +247,7 @@ class Explorer:
         for node in nodes:
             key = (id(condition), node.known)
             if key not in env.told:
+                self.decisions += 1
                 env.told[key] = self._outcomes(condition, node.known, env)
             for truth, known in cast(list[Outcome], env.told[key]):
                 sides[truth].append(node.knowing(known))
@@ -292,8 +305,8 @@ class Explorer:
 
     def _count(self, steps: int) -> None:
         self.steps += steps
-        if self.steps > MAX_STEPS:
-            raise Exhausted(f"more than {MAX_STEPS} steps without reaching a fixed point")
+        if self.steps + self.decisions > self.most:
+            raise Exhausted(f"more than {self.most} steps without reaching a fixed point")
         if self.steps > self.limit:
             raise Slow
 
@@ -302,7 +315,7 @@ class Explorer:
         if self.exact or not self.shared:
             return self._inside(loop, nodes, env)
         out: list[Node] = []
-        for node in nodes:
+        for node in self._afresh(loop, nodes):
             inner, outer = self.memory.frame(loop, node.known)
             here = node.knowing(inner)
             table = self.memory.table(loop, inner, env)
@@ -399,7 +412,14 @@ class Explorer:
             nodes = self._block(loop.body, nodes, inside)
         finally:
             self.depth -= 1
-        return distinct([n.knowing(self.unknown.next(loop, n.known, inside)) for n in nodes])
+        return self._afresh(loop, [n.knowing(self.unknown.next(loop, n.known, inside)) for n in nodes])
+
+    def _afresh(self, loop: tir.For, nodes: list[Node]) -> list[Node]:
+        """The nodes without what they wrote to buffers that the next trip writes afresh."""
+        if self.afresh is None:
+            return distinct(nodes)
+        states = [(node, self.afresh.forget(loop, node.state)) for node in nodes]
+        return distinct([n if s is None else self.automaton.kind(s).node(n.known) for n, s in states])
 
     def _place(self, start: Linear, end: Linear, i: Interval, left: Interval) -> Place:
         """The place of iteration ``i`` of a loop."""
@@ -487,8 +507,9 @@ def explorer(
     exact: bool = False,
     shared: bool = True,
     given: Given | None = None,
+    most: int = MAX_STEPS,
 ) -> Explorer:
     """An explorer that fits the kernel: with roles or without."""
     from tidegate.check.joint import Roles
 
-    return (Roles if machine.kernel.roles else Explorer)(machine, sizes, indices, observe, exact, shared, given)
+    return (Roles if machine.kernel.roles else Explorer)(machine, sizes, indices, observe, exact, shared, given, most)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from math import inf
 
 from tidegate.check import given
 from tidegate.check.cases import Exhausted
 from tidegate.check.control import Interval, Undecided
-from tidegate.check.explore import Explorer, explorer
+from tidegate.check.explore import MAX_STEPS, Explorer, explorer
 from tidegate.check.knowledge import Spot, Word
 from tidegate.check.linear import Index, Linear, expression
 from tidegate.check.machine import Machine
@@ -40,7 +39,7 @@ Run = tuple[dict[str, int], dict[str, int], given.Given]
 
 
 def search(
-    machine: Machine, sizes: Mapping[str, int], abstract: Explorer, runs: int, steps: float = inf
+    machine: Machine, sizes: Mapping[str, int], abstract: Explorer, runs: int, steps: int = MAX_STEPS
 ) -> Verdict | None:
     """The smallest concrete run that breaks a rule, None when none of the first ``runs`` does, or of those that take so
     many ``steps``."""
@@ -62,12 +61,12 @@ def near(machine: Machine, sizes: Mapping[str, int], abstract: Explorer, fault: 
     return _first(machine, _runs_near(machine, sizes, abstract, fault.spot))
 
 
-def _first(machine: Machine, runs: Iterable[Run], steps: float = inf) -> Verdict | None:
+def _first(machine: Machine, runs: Iterable[Run], steps: int = MAX_STEPS) -> Verdict | None:
     """The verdict on the first run that breaks a rule, before so many steps have been made."""
     for values, where, numbers in runs:
-        if steps < 0:
+        if steps <= 0:
             return None
-        run = explorer(machine, values, where, exact=True, given=numbers)
+        run = explorer(machine, values, where, exact=True, given=numbers, most=steps)
         try:
             for _ in run.every_case():
                 pass
@@ -79,7 +78,7 @@ def _first(machine: Machine, runs: Iterable[Run], steps: float = inf) -> Verdict
         except (Undecided, Exhausted, ZeroDivisionError, ValueError):
             continue
         finally:
-            steps -= run.steps
+            steps -= run.steps + run.decisions
     return None
 
 

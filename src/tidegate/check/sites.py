@@ -132,7 +132,7 @@ class Sites:
     def entangled(self) -> bool:
         """Whether a buffer of several slots shares bytes with another buffer."""
         rings = [name for name, buffer in self.buffers.items() if buffer.stages > 1]
-        return any(self._share(ring, other) for ring in rings for other in self.buffers if other != ring)
+        return any(self.share(ring, other) for ring in rings for other in self.buffers if other != ring)
 
     def _declare(self, key: Key, group: Group) -> None:
         if key in self.of:
@@ -204,7 +204,7 @@ class Sites:
         b = self.buffers[buffer]
         return [b.offset + slot * b.stride for slot in range(b.stages)]
 
-    def _share(self, one: str, other: str) -> bool:
+    def share(self, one: str, other: str) -> bool:
         """Whether two buffers have bytes in common."""
         if (one, other) not in self._sharing:
             sizes = self.buffers[one].layout.bytes, self.buffers[other].layout.bytes
@@ -217,7 +217,7 @@ class Sites:
         if a.on_tensor or b.on_tensor:
             return a.on_tensor and b.on_tensor and a.buffer == b.buffer
         if self.whole and a.buffer != b.buffer:
-            return self._share(a.buffer, b.buffer)
+            return self.share(a.buffer, b.buffer)
         return b.base < a.base + a.shape.shared.bytes and a.base < b.base + b.shape.shared.bytes
 
     def rivals(self, site: int) -> Rivals:

@@ -17,10 +17,10 @@ MAX_DISTANCE = 64
 
 @dataclass(frozen=True)
 class Survey:
-    """``distance``: per index and atom the largest distance that something looks at; ``near``: the first and last
-    values of an index that are told apart, where it is not what its distance says; ``ends``: of loops and grid axes;
-    ``forms``: of all bounds and conditions; ``tests``: those of the conditions; ``grid``: the axes; ``far``: minima and
-    maxima that look farther are not told apart."""
+    """``distance``: per index and atom the largest distance that something looks at; ``near``: how many first and last
+    values of a loop's index are told apart; ``ends``: of loops and grid axes; ``forms``: of all bounds and conditions;
+    ``tests``: those of the conditions; ``grid``: the axes; ``far``: minima and maxima that look farther are not told
+    apart."""
 
     distance: Mapping[Term, int]
     near: Mapping[str, tuple[int, int]]
@@ -31,7 +31,7 @@ class Survey:
     far: float
 
     def edges(self, name: str) -> tuple[int, int]:
-        """How many first and last values of an index are told apart."""
+        """How many first and last values of an index are told apart: of a grid index what its distance says."""
         distance = self.distance.get(Index(name), 0)
         return self.near.get(name, (distance + 1, distance + 1))
 
@@ -99,7 +99,7 @@ def survey(kernel: tir.Kernel, reader: Reader, concrete: bool) -> Survey:
                     compared.append((test, distance))
         elif isinstance(stmt, tir.LdScalar) and concrete:
             forms += [reader.linear(e) for e in stmt.src.origin]
-    near = dict(_closest(kernel, reader, ends, compared, far)) if kernel.scalars else {}
+    near = dict(_closest(kernel, reader, ends, compared))
     # An atom that ends a loop is looked at as closely as the loop's index.
     for name, end in ends.items():
         look(linear.reach(end, distances.get(Index(name), 0)))
@@ -107,25 +107,25 @@ def survey(kernel: tir.Kernel, reader: Reader, concrete: bool) -> Survey:
 
 
 def _closest(
-    kernel: tir.Kernel, reader: Reader, ends: Mapping[str, Linear], tests: Iterable[tuple[Test, int]], far: float
+    kernel: tir.Kernel, reader: Reader, ends: Mapping[str, Linear], tests: Iterable[tuple[Test, int]]
 ) -> Iterator[tuple[str, tuple[int, int]]]:
-    """The fewest first and last values of each loop's index that have to be told apart: runs that split at what inputs
-    hold are many, and what a test leaves undecided they explore both ways."""
+    """The fewest first and last values of each loop's index that have to be told apart. What a test of other values
+    leaves undecided splits the run, or is explored both ways."""
     for loop in (s for s in tir.walk(kernel.body) if isinstance(s, tir.For)):
         start, end = reader.linear(loop.start), ends[loop.index]
-        head = tail = max(abs(start.const), *(linear.constants(end, far) if end.terms else (0,)))
+        head = tail = max(abs(start.const), abs(end.const) if end.terms else 0)
         for test, distance in tests:
             c = test.value.coefficient(Index(loop.index))
             if not c:
                 continue
             rest = test.value.plus(linear.single(Index(loop.index)), -c)
             to_end = rest.plus(end, c)
-            closer = 0 if rest.terms or to_end.terms else abs(rest.const) - abs(to_end.const)  # to the end, both known
-            least, one, falls = -(-distance // abs(c)), test.op != ">=", c < 0
-            if rest.terms or closer > 0:  # compared with the end, or with something else
-                tail = max(tail, least + one - (falls and not one))
-            if (not rest.terms and closer <= 0) or to_end.terms:
-                head = max(head, least + (falls or one))
+            one, falls = test.op != ">=", c < 0
+            from_start, from_end = (distance if form.terms else abs(form.const) for form in (rest, to_end))
+            if rest.terms or (not to_end.terms and from_end < from_start):  # compared with the end, or something else
+                tail = max(tail, -(-from_end // abs(c)) + one - (falls and not one))
+            if to_end.terms or (not rest.terms and from_start <= from_end):
+                head = max(head, -(-from_start // abs(c)) + (falls or one))
         # What was found out ahead of the first trips is asked while they are told apart.
         yield loop.index, (min(max(head, tail, 1), MAX_DISTANCE), min(max(tail, 0), MAX_DISTANCE))
 

@@ -1,0 +1,74 @@
+"""Buffers that every trip of a loop writes afresh: what it wrote before need not be told apart.
+
+That a trip reads nothing that an earlier one wrote is a guess: made of buffers that are accessed inside the loop alone,
+and given up when a read then finds its bytes unwritten. To forget a write can only make a read look unwritten, so what
+is in order then is in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from tidegate.check.sites import Sites, accesses, placed
+from tidegate.check.state import Fault, State
+from tidegate.ir import tir
+
+
+class Afresh:
+    """Per loop the sites of writes that are forgotten before and behind each of its trips. Buffers that share bytes are
+    forgotten together: of two writes to one byte the earlier must not be all that is left."""
+
+    def __init__(self, kernel: tir.Kernel, sites: Sites) -> None:
+        self.sites = sites
+        self.loops = tuple(s for s in tir.walk(kernel.body) if isinstance(s, tir.For))
+        users: dict[str, list[int]] = {}
+        for stmt, group in placed(kernel):
+            for slot, *_ in accesses(stmt, group):
+                users.setdefault(slot.buffer, []).append(id(stmt))
+        self.users = {buffers: {u for b in buffers for u in users[b]} for buffers in _sharing(tuple(users), sites)}
+        self.forgotten = self._forgotten()
+
+    def _forgotten(self) -> dict[int, np.ndarray]:
+        found = {}
+        for loop in self.loops:
+            inside = {id(s) for s in tir.walk(loop.body)}
+            names = {b for buffers, users in self.users.items() if users <= inside for b in buffers}
+            writes = [n for n, site in enumerate(self.sites.items) if site.buffer in names and site.write]
+            if writes:
+                found[id(loop)] = np.array(writes)
+        return found
+
+    def forget(self, loop: tir.For, state: State) -> State | None:
+        """The state at the head of a trip, a new one; None where nothing is forgotten."""
+        writes = self.forgotten.get(id(loop))
+        if writes is None or not state.issued[writes].any():
+            return None
+        state = state.copy()
+        state.issued[writes] = 0
+        return state
+
+    def spare(self, fault: Fault) -> bool:
+        """Forgets no longer what a read that is faulty may have missed; whether that is news."""
+        if fault.later is None or fault.kind not in ("uninitialised", "overwritten"):
+            return False
+        read = self.sites.items[fault.later].buffer
+        mine = [buffers for buffers in self.users if read in buffers]
+        for buffers in mine:
+            del self.users[buffers]
+        before, self.forgotten = self.forgotten, self._forgotten()
+        return len(self.forgotten) < len(before) or any(len(before[k]) > len(self.forgotten[k]) for k in self.forgotten)
+
+
+def _sharing(buffers: tuple[str, ...], sites: Sites) -> Iterator[frozenset[str]]:
+    """The buffers in parts of which none shares bytes with another."""
+    left = list(buffers)
+    while left:
+        part, todo = set[str](), [left[0]]
+        while todo:
+            one = todo.pop()
+            part.add(one)
+            left.remove(one)
+            todo += [b for b in left if b not in todo and sites.share(one, b)]
+        yield frozenset(part)
