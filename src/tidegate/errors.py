@@ -279,7 +279,12 @@ class CopyAlignment(TidegateError):
 
     code, title = "TG302", "copy not aligned"
     message = "cp.async needs pieces of {need} aligned bytes; {tensor} allows only {align}: {why}"
-    hint = "pad that stride to a multiple of 16 bytes, or use by=cuda.ld()"
+    hint = "{advice}, or use by=cuda.ld()"
+    example = (
+        "cp.async needs pieces of 8 aligned bytes; x allows only 4 bytes: its rows (K elements of 2 bytes) begin at "
+        "multiples of 4 bytes",
+        "pad that stride to a multiple of 16 bytes, or use by=cuda.ld()",
+    )
 
 
 class NoInstruction(TidegateError):

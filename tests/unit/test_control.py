@@ -178,6 +178,25 @@ def both_numpy(x: np.ndarray, n: int, y: np.ndarray) -> None:
         y[t : t + 16] = (used.astype("f4") + np.float32(n)).astype("f2")[: len(part)]
 
 
+@tg.kernel(warps=1)
+def banded(x: tg.Tensor["T", 16, "f32"], at: tg.Scalar["i32"], y: tg.Out["T", 16, "f32"], *, STAGES=1):
+    """A condition on a distance: of an absolute value, and one that is a factor."""
+    total = tg.zeros((8, 16))
+    for t in tg.tiles("T", 8):
+        if tg.abs(t - at) < 2:
+            total = total + tg.load(x[t, :], by=cuda.cp_async(), stages=STAGES) * tg.abs(at)
+        y[t, :] = total
+
+
+def banded_numpy(x: np.ndarray, at: int, y: np.ndarray) -> None:
+    total = np.zeros((8, 16), "f4")
+    for t in range(0, len(x), 8):
+        part = x[t : t + 8]
+        if abs(t // 8 - at) < 2:
+            total[: len(part)] += part * np.float32(abs(at))
+        y[t : t + 8] = total[: len(part)]
+
+
 @dataclass(frozen=True)
 class Case:
     """Arguments of several runs, without the last, which is the output of ``shape``."""
@@ -232,6 +251,11 @@ def of_halves(rng: np.random.Generator) -> Iterator[tuple[Any, ...]]:
         yield rng.standard_normal((steps, 16)).astype("f2"), 3
 
 
+def of_bands(rng: np.random.Generator) -> Iterator[tuple[Any, ...]]:
+    for steps, at in ((0, 0), (8, 0), (40, 1), (44, -1), (48, 3), (48, 9)):
+        yield f4(rng, steps, 16), at
+
+
 CASES = (
     Case(flagged, flagged_numpy, of_flags, lambda x, flags: (len(x), 32)),
     Case(paged, paged_numpy, of_pages, lambda x, table, count: (len(count), 8, 32)),
@@ -239,6 +263,7 @@ CASES = (
     Case(nested, nested_numpy, of_counts, lambda x, count: (2, 8, 32)),
     Case(scattered, scattered_numpy, of_rows, lambda x, row, a, s: (len(row), *x.shape), staged=False),
     Case(both, both_numpy, of_halves, lambda x, n: x.shape, {"T": 8}, staged=False),
+    Case(banded, banded_numpy, of_bands, lambda x, at: x.shape),
 )
 
 

@@ -244,8 +244,18 @@ class Reader:
             a, b = self.linear(e.a), self.linear(e.b)
             if e.op in ("==", "!="):
                 return Test(e.op, a.plus(b, -1))
-            return Test(">=", self._tightened(b.plus(a, -1).plus(Linear(-int(e.op == "<")))))
+            return self._at_least_zero(b.plus(a, -1).plus(Linear(-int(e.op == "<"))))
         return Test("!=", self.linear(e))
+
+    def _at_least_zero(self, d: Linear) -> Formula:
+        """``d >= 0``. What is said of a maximum is said of its sides: ``max(x, -x) < 2`` of x. (A minimum is mostly the
+        end of a loop, and known as a whole.)"""
+        for term, c in d.terms:
+            if isinstance(term, Extreme) and term.op == "max":
+                rest = d.plus(single(term), -c)
+                sides = tuple(self._at_least_zero(rest.plus(side, c)) for side in (term.a, term.b))
+                return Combined("||" if c > 0 else "&&", sides)
+        return Test(">=", self._tightened(d))
 
     def _tightened(self, d: Linear) -> Linear:
         """``K - t*x - 1 >= 0`` says ``x < cdiv(K, t)``: the form in which it meets the loop bound."""

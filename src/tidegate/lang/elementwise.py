@@ -85,7 +85,8 @@ class Elementwise:
             what, advice = f"{op} of numbers only", "give at least one tile; for numbers use Python's functions"
             if late:
                 what = f"{op} of {describe(late[0])}, and of no tile"
-                advice = 'integers take + - * // %, tg.minimum and tg.maximum; a tile of one: tg.full((1,), n, "i32")'
+                advice = "integers take + - * // %, tg.minimum, tg.maximum and tg.abs; "
+                advice += 'a tile of one: tg.full((1,), n, "i32")'
             raise BadCall(span, what=what, advice=advice)
         shape = self.broadcast_shape(op, tiles, span)
         values = operands[1:] if op == "where" else operands

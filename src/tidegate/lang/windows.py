@@ -160,6 +160,8 @@ class Windows(Elementwise):
                 if function in EXTREMES:
                     some = len(node.args) == 2 and not all(map(self.static, node.args))
                     return some and all(self.is_integer(a, tiles) for a in node.args)
+                if function is surface.abs:
+                    return len(node.args) == 1 and self.is_integer(node.args[0], tiles)
                 return function in INTEGERS or (function is surface.load and self.is_element(node))
         if isinstance(node, ast.Slice) or not self.static(node):
             return False
@@ -195,6 +197,9 @@ class Windows(Elementwise):
                 function = self.function(node)
                 if function in EXTREMES:
                     return binary(EXTREMES[function], *map(self.integer, node.args))
+                if function is surface.abs:
+                    inner = self.integer(node.args[0])
+                    return binary("max", inner, self.within_32_bits(binary("-", 0, inner), node))
                 if function in EDGES:
                     return self.edge(node)
                 if function is surface.size:

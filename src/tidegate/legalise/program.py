@@ -381,10 +381,13 @@ class _Legaliser(Gathering):
             if tensor.pitch:
                 rows = f"apart by multiples of {tensor.pitch}"
             why = f"its rows ({rows} elements of {size} bytes) begin at multiples of {align} bytes"
+            advice = "pad that stride to a multiple of 16 bytes"
             if align < self.align[tensor.name]:
                 why = f"the window begins at {node.window.axes[-1].start} of its last axis"
+                advice = f"begin at a multiple of {max(need // size, 1)} elements"
             asked = f"at least {need}" if need == 4 else str(need)
-            raise CopyAlignment(node.span, need=asked, tensor=tensor.name, align=f"{align} bytes", why=why)
+            allowed = f"{align} bytes"
+            raise CopyAlignment(node.span, need=asked, tensor=tensor.name, align=allowed, why=why, advice=advice)
         if shape[-1] * size % need:
             raise BadSchedule(
                 node.span,

@@ -44,10 +44,16 @@ def numbers(w: Writer) -> None:
     shape = (rows, columns)
     factor, count = w.parameter("Scalar", (), "f32"), w.parameter("Scalar", (), "i32", (-2, 5))
     table = w.tensor((4,), w.choose.pick(FLOATS))
-    whole = [f'tg.size("{m}")', f'tg.size("{k}")', count, f'tg.minimum(tg.size("{k}"), {count} + 3)']
+    whole = [
+        f'tg.size("{m}")',
+        f'tg.size("{k}")',
+        count,
+        f'tg.minimum(tg.size("{k}"), {count} + 3)',
+        f"tg.abs({count} - 2)",
+    ]
     fractions = [factor, f"tg.load({table}[{w.choose.below(4)}])", f"tg.load({table}[tg.minimum({count} + 2, 3)])"]
     fractions += [f'1.0 / (tg.size("{k}") + 1)', "0.5"]
-    forms = ("{0} * {1}", "{0} - {1}", "tg.maximum({0}, {1})", "{0} / (tg.abs({1}) + 1)", "tg.exp(-tg.abs({0})) + {1}")
+    forms = ("{0} * {1}", "{0} - {1}", "tg.maximum({0}, {1})", "{1} / (tg.abs({0}) + 1)", "tg.exp(-tg.abs({0})) + {1}")
 
     def number() -> str:
         one = w.choose.pick(fractions[:4])
