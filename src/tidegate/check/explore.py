@@ -32,8 +32,8 @@ from tidegate.ir import tir
 from tidegate.ir.dtypes import I32
 from tidegate.ir.expr import Expr, Int
 
-MAX_STEPS = 400_000
-"""Statements executed in one check; decisions about conditions count too."""
+MAX_STEPS = 250_000
+"""Statements executed and conditions decided in one exploration."""
 
 LOOK_UPS = 16
 """So many trips that are known already take the time of a statement."""
@@ -72,7 +72,8 @@ class Explorer:
         self.automaton = machine.automaton
         self.kernel = machine.kernel
         known = {d.name: d.value for d in self.kernel.dims if d.value is not None} | dict(sizes)
-        self.reader = Reader(known, {d.name: d.multiple for d in self.kernel.dims if d.name not in known})
+        ends = [s.stop for s in tir.walk(self.kernel.body) if isinstance(s, tir.For)]
+        self.reader = Reader(known, {d.name: d.multiple for d in self.kernel.dims if d.name not in known}, ends)
         self.indices = dict(indices or {})
         self.observe = observe
         self.exact = exact

@@ -6,7 +6,7 @@ name the same number should read as the same form.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from math import gcd, inf
@@ -144,11 +144,13 @@ def single(term: Term) -> Linear:
 
 class Reader:
     """Turns expressions into linear forms and tests. ``sizes``: the known dims; ``multiples``: of the unknown ones;
-    every other name is an index."""
+    every other name is an index. ``ends``: of loops; an extreme in one of them is a number of trips, known as a
+    whole."""
 
-    def __init__(self, sizes: Mapping[str, int], multiples: Mapping[str, int]) -> None:
+    def __init__(self, sizes: Mapping[str, int], multiples: Mapping[str, int], ends: Iterable[ex.Expr] = ()) -> None:
         self.sizes = sizes
         self.multiples = multiples
+        self.whole = {term for end in ends for term, _ in self.linear(end).terms}
 
     def linear(self, e: ex.Expr) -> Linear:
         if isinstance(e, ex.Int):
@@ -248,13 +250,12 @@ class Reader:
         return Test("!=", self.linear(e))
 
     def _at_least_zero(self, d: Linear) -> Formula:
-        """``d >= 0``. What is said of a maximum is said of its sides: ``max(x, -x) < 2`` of x. (A minimum is mostly the
-        end of a loop, and known as a whole.)"""
+        """``d >= 0``. What is said of an extreme is said of its sides: ``max(x, -x) < 2`` of x."""
         for term, c in d.terms:
-            if isinstance(term, Extreme) and term.op == "max":
+            if isinstance(term, Extreme) and term not in self.whole:
                 rest = d.plus(single(term), -c)
                 sides = tuple(self._at_least_zero(rest.plus(side, c)) for side in (term.a, term.b))
-                return Combined("||" if c > 0 else "&&", sides)
+                return Combined("||" if (c > 0) == (term.op == "max") else "&&", sides)
         return Test(">=", self._tightened(d))
 
     def _tightened(self, d: Linear) -> Linear:
