@@ -18,31 +18,33 @@ from tidegate.ir import tir
 
 class Afresh:
     """Per loop the sites of writes that are forgotten before and behind each of its trips. Buffers that share bytes are
-    forgotten together: of two writes to one byte the earlier must not be all that is left."""
+    forgotten together: of two writes to one byte the earlier must not be all that is left. ``loops``: per group of such
+    buffers the loops around all that accesses them."""
 
     def __init__(self, kernel: tir.Kernel, sites: Sites) -> None:
         self.sites = sites
-        self.loops = tuple(s for s in tir.walk(kernel.body) if isinstance(s, tir.For))
-        users: dict[str, list[int]] = {}
+        users: dict[str, set[int]] = {}
         for stmt, group in placed(kernel):
             for slot, *_ in accesses(stmt, group):
-                users.setdefault(slot.buffer, []).append(id(stmt))
-        self.users = {buffers: {u for b in buffers for u in users[b]} for buffers in _sharing(tuple(users), sites)}
-        self.forgotten = self._forgotten()
+                users.setdefault(slot.buffer, set()).add(id(stmt))
+        inside = {id(s): {id(t) for t in tir.walk(s.body)} for s in tir.walk(kernel.body) if isinstance(s, tir.For)}
+        self.loops = {
+            buffers: [loop for loop, stmts in inside.items() if all(users[b] <= stmts for b in buffers)]
+            for buffers in _sharing(tuple(users), sites)
+        }
+        self.writes = self._writes()
 
-    def _forgotten(self) -> dict[int, np.ndarray]:
-        found = {}
-        for loop in self.loops:
-            inside = {id(s) for s in tir.walk(loop.body)}
-            names = {b for buffers, users in self.users.items() if users <= inside for b in buffers}
-            writes = [n for n, site in enumerate(self.sites.items) if site.buffer in names and site.write]
-            if writes:
-                found[id(loop)] = np.array(writes)
-        return found
+    def _writes(self) -> dict[int, np.ndarray]:
+        found: dict[int, list[int]] = {}
+        for buffers, loops in self.loops.items():
+            writes = [n for n, site in enumerate(self.sites.items) if site.buffer in buffers and site.write]
+            for loop in loops:
+                found.setdefault(loop, []).extend(writes)
+        return {loop: np.array(writes, int) for loop, writes in found.items()}
 
     def forget(self, loop: tir.For, state: State) -> State | None:
         """The state at the head of a trip, a new one; None where nothing is forgotten."""
-        writes = self.forgotten.get(id(loop))
+        writes = self.writes.get(id(loop))
         if writes is None or not state.issued[writes].any():
             return None
         state = state.copy()
@@ -54,11 +56,9 @@ class Afresh:
         if fault.later is None or fault.kind not in ("uninitialised", "overwritten"):
             return False
         read = self.sites.items[fault.later].buffer
-        mine = [buffers for buffers in self.users if read in buffers]
-        for buffers in mine:
-            del self.users[buffers]
-        before, self.forgotten = self.forgotten, self._forgotten()
-        return len(self.forgotten) < len(before) or any(len(before[k]) > len(self.forgotten[k]) for k in self.forgotten)
+        loops = [self.loops.pop(buffers) for buffers in list(self.loops) if read in buffers]
+        self.writes = self._writes()
+        return any(loops)
 
 
 def _sharing(buffers: tuple[str, ...], sites: Sites) -> Iterator[frozenset[str]]:
