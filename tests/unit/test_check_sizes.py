@@ -82,3 +82,30 @@ def test_many_sizes(around: str) -> None:
     assert verdict.safe, verdict.text()
     last = f"{around.format(''.join(loops[:-1]) + loops[-1].replace('    sync_block #s', ''))}}}"
     assert check(parse_kernel(f"{HEAD.replace('dim M', f'{sizes}dim M', 1)}{last}")).status == "unsafe"
+
+
+NOWHERE = """
+kernel k target sm_80 warps 2 smem 1024
+dim N
+layout tile [8, 32] reg - lane 0,1 0,2 0,4 0,8 0,16 warp 1,0 rep 4,1
+layout other [8, 32] reg - lane 1,0 2,0 4,0 0,1 0,2 warp 0,4 rep 1,4
+buffer t f32 [8, 32] stages 1 at 0 stride 1024
+register v f32 layout tile
+register w f32 layout other
+grid h < 3
+grid m < N
+body {
+  fill v <- 0.0
+  if m < h && h % 2 == 0 {
+    if h % 3 == REST {
+      st_shared t <- v bytes 4
+      ld_shared w <- t bytes 4
+    }
+  }
+}
+"""
+
+
+@pytest.mark.parametrize(("rest", "status"), [(0, "safe"), (1, "safe"), (2, "unsafe")])
+def test_a_fixed_extent_and_remainders_tell_where_a_cta_is(rest: int, status: str) -> None:
+    assert check(parse_kernel(NOWHERE.replace("REST", str(rest)))).status == status

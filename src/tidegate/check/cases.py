@@ -123,8 +123,10 @@ class Cases:
             [*map(exactly, range(1, far)), Interval(far, inf)] if self.survey.from_the_end(axis) else [Interval(1, inf)]
         )
         for value, left in product(values, lefts):
-            size = Interval(value.low + left.low, value.high + left.high)
-            if end.terms or size.low <= end.const <= size.high:
+            if not end.terms:  # each tells the other
+                value &= Interval(end.const - left.high, end.const - left.low)
+                left &= Interval(end.const - value.high, end.const - value.low)
+            if value.low <= value.high:
                 residues = range(self.survey.period) if value.exact is None else [value.exact % self.survey.period]
                 yield from (Place(value, left, residue, end) for residue in residues)
 
