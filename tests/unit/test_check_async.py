@@ -10,6 +10,7 @@ import pytest
 from stopwatch import least_seconds
 
 from tidegate.check import Verdict, check
+from tidegate.errors import WrongArguments
 from tidegate.ir.text import parse_kernel
 
 KERNELS = Path(__file__).parents[1] / "mutants" / "kernels"
@@ -185,7 +186,7 @@ def test_disputed_fences_can_be_trusted_and_are_listed() -> None:
     assert not verdict_of("tma_ring", unfenced, trust={"cp.async operand"}).safe
     assert verdict_of("cp_arrive_ring", unfenced, trust={"cp.async operand"}).safe
     assert verdict_of("tma_ring", trust={"war release"}).exempted == ()
-    with pytest.raises(ValueError, match="war release"):
+    with pytest.raises(WrongArguments, match="war release"):
         verdict_of("tma_ring", trust={"everything"})
 
 

@@ -9,6 +9,7 @@ import pytest
 from stopwatch import least_seconds
 
 from tidegate.check import check
+from tidegate.errors import WrongArguments
 from tidegate.ir.text import parse_kernel
 
 KERNELS = Path(__file__).parents[1] / "mutants" / "kernels"
@@ -232,10 +233,17 @@ def test_what_cannot_be_decided_is_not_proved() -> None:
     assert verdict.status == "not proved"
     assert "incomplete copy in an abstract run" in verdict.reason
     assert "try: sizes (--set R=...), or for the condition (r * r + r) % 2 == 0 a scalar argument" in verdict.reason
-    verdict = check(kernel(f"for r = 0 .. R {{\nif r < 1000 {{\n{copy}}}\n}}"))
+    far = kernel(f"for r = 0 .. R {{\nif r < 1000 {{\n{copy}}}\n}}")
+    verdict = check(far)
     assert verdict.status == "not proved"
     assert "999" in verdict.reason
-    assert verdict.reason.endswith("try: sizes (--set R=...), or a simpler form of the condition r < 1000")
+    scalar = 'a scalar argument (tg.Scalar["i32"]) instead of the constant in the condition r < 1000'
+    assert verdict.reason.endswith(f"try: sizes (--set R=...), or {scalar}")
+    for size in (500, 2000):
+        assert check(far, {"R": size}).safe
+    unawaited = kernel(f"for r = 0 .. R {{\nif r == 1000 {{\n{copy.replace('cp_wait 0', '')}}}\n}}")
+    assert check(unawaited, {"R": 1000}).safe
+    assert check(unawaited, {"R": 1001}).status == "unsafe"
 
 
 def test_nothing_to_do_is_safe() -> None:
@@ -306,7 +314,7 @@ def test_instructions_without_a_model_are_not_proved(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("sizes", [{"Q": 1}, {"R": 3}, {"R": -4}])
 def test_impossible_sizes_are_refused(sizes: dict[str, int]) -> None:
-    with pytest.raises(ValueError, match=r"Q|R = "):
+    with pytest.raises(WrongArguments, match=r"Q|R = "):
         check(kernel("fill v <- 0.0", dims="dim R multiple 4"), sizes)
 
 

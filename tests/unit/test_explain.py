@@ -28,6 +28,17 @@ def plain_copy(x: tg.Tensor[4, 128, "f32"], y: tg.Out[4, 128, "f32"]):
         y[r, :] = tg.load(x[r, :], by=cuda.ld())
 
 
+@tg.kernel(warps=4)
+def product(x: tg.Tensor["M", "K", "f16"], y: tg.Tensor["K", "N", "f16"], z: tg.Out["M", "N", "f32"]):
+    for m, n in tg.grid(tg.tiles("M", 64), tg.tiles("N", 64)):
+        acc = tg.zeros((64, 64))
+        for k in tg.tiles("K", 32):
+            a = tg.load(x[m, k], by=cuda.cp_async(), stages=3)
+            b = tg.load(y[k, n], by=cuda.cp_async(), stages=3)
+            acc = tg.dot(a, b, acc, by=cuda.mma())
+        z[m, n] = acc
+
+
 def explained(**given: Any) -> Explanation:
     compiled = transpose.compile(target="h200", **given)
     return explanation(compiled.plan, compiled.legal)
@@ -45,6 +56,14 @@ def test_every_sync_says_what_breaks_without_it(stages: int) -> None:
             assert item.source.text
             assert item.sink.text
         assert sync.where.split()[0] in ("before", "in", "at")
+
+
+def test_places_around_a_loop_that_reads_early() -> None:
+    compiled = product.compile(target="sm_80")
+    where = {s.place: s.where for s in explanation(compiled.plan, compiled.legal).syncs}
+    line = compiled.legal.body[-2].span.line
+    assert where["L1.first"] == f"before the loop of line {line}, before the reads of its first trip"
+    assert where["L1.next"] == f"at the end of each trip of the loop of line {line}, before the reads of the next"
 
 
 def test_lines_are_quoted() -> None:

@@ -126,6 +126,7 @@ SOURCES: dict[str, list[str]] = {
         inside("if t > 8:\n    t = t * 2"),
         inside("if m and t:\n    t = t * 2"),
         inside("if m > 2.5:\n    t = t * 2"),
+        inside("if abs(m - 2) < 2:\n    t = t * 2"),
         inside("x = t if m else -t"),
         inside("x = a[m, n]"),
         inside("x = t[0, 1]"),

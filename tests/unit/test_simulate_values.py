@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tidegate.errors import NotExecutable, WrongArrays
+from tidegate.errors import NotExecutable, WrongArguments, WrongArrays
 from tidegate.ir import tir
 from tidegate.ir.dtypes import DTYPES
 from tidegate.ir.text import parse_kernel
@@ -343,5 +343,5 @@ def test_meaningless_tir_is_refused(body: str, part: str) -> None:
 
 
 def test_an_unknown_completion_is_refused() -> None:
-    with pytest.raises(ValueError, match="'sometimes'"):
+    with pytest.raises(WrongArguments, match="'sometimes'"):
         simulate(kernel(COPY), {"a": row()}, completion="sometimes")  # type: ignore[arg-type]

@@ -28,6 +28,8 @@ def advice(kernel: tir.Kernel, sizes: Mapping[str, int], stop: Exception) -> str
     if hard:
         scalar = "" if kernel.roles else 'a scalar argument (tg.Scalar["i32"]) or '
         ways.append(f"for {where} {scalar}a guard `if` in a plain loop instead of the expression")
+    elif where and not kernel.roles and isinstance(stop, Exhausted) and _far(named, reader):
+        ways.append(f'a scalar argument (tg.Scalar["i32"]) instead of the constant in {where}')
     elif where:
         ways.append(f"a simpler form of {where}")
     return _joined(ways or ["loops that end by sizes, and conditions on indices and constants"])
@@ -68,8 +70,7 @@ def _in_the_way(kernel: tir.Kernel, reader: Reader, stop: Exception) -> tuple[li
         near = list(next((path for path in found if path[-1] is stop.stmt or stop.stmt in path[-1].body), ()))
     else:
         near = [s for s in every if _heading(s) in f"{stop} "]
-        far = [s for s in every if isinstance(stop, Exhausted) and _reach(s, reader) > MAX_DISTANCE]
-        if far:
+        if isinstance(stop, Exhausted) and (far := _far(every, reader)):
             return far, False
     hard = [s for s in near if _hard(s, reader)] or [s for s in every if _hard(s, reader)]
     return hard or near, bool(hard)
@@ -106,8 +107,10 @@ def _unlike_a_sum(form: Linear) -> bool:
     return any(not isinstance(term, Mod) or _unlike_a_sum(term.value) for term in rest)
 
 
-def _reach(stmt: Control, reader: Reader) -> int:
-    return max((c for form in _forms(stmt, reader) if form.terms for c in constants(form)), default=0)
+def _far(stmts: list[Control], reader: Reader) -> list[Control]:
+    """Those that compare with a large constant."""
+    reach = {s: max((c for form in _forms(s, reader) if form.terms for c in constants(form)), default=0) for s in stmts}
+    return [s for s in stmts if reach[s] > MAX_DISTANCE]
 
 
 def _described(stmt: Control) -> str:

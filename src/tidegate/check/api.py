@@ -18,6 +18,7 @@ from tidegate.check.search import MAX_RUNS, near, retold, search, shown_by, unsa
 from tidegate.check.sites import Statements
 from tidegate.check.state import Fault
 from tidegate.check.verdict import Finding, Step, Verdict
+from tidegate.errors import WrongArguments
 from tidegate.ir import spec, tir
 from tidegate.ir.text import print_stmt
 
@@ -46,13 +47,15 @@ def check(kernel: tir.Kernel, sizes: Mapping[str, int] | None = None, trust: Col
     ``sizes`` gives values to dims that are launch arguments; the verdict then holds for these alone. A dim without a
     value stands for every size that its declared factor divides, 0 included. ``trust`` switches off rules about proxy
     fences that are disputed: 'war release' (a generic read, then a tensor copy over its bytes) and 'cp.async operand'
-    (a cp.async, then wgmma reads its bytes); the verdict lists the pairs that it exempts. Raises ValueError for a name
-    that is no launch argument of the kernel, a size that is negative or breaks the declared factor, or an unknown rule.
+    (a cp.async, then wgmma reads its bytes); the verdict lists the pairs that it exempts. Raises WrongArguments for
+    a name that is no launch argument of the kernel, a size that is negative or breaks the declared factor, or an
+    unknown rule.
     """
     sizes = dict(sizes or {})
     _validate(kernel, sizes)
     if unknown := set(trust) - set(TRUST):
-        raise ValueError(f"there is no rule {', '.join(map(repr, unknown))} to trust; there are {', '.join(TRUST)}")
+        what, rules = f"there is no rule {', '.join(map(repr, unknown))} to trust", " and ".join(map(repr, TRUST))
+        raise WrongArguments(kernel=kernel.name, what=what, advice=f"there are {rules}")
     scope = _scope(kernel, sizes) + (f", trusting {', '.join(sorted(trust))}" if trust else "")
     if wrong := _misplaced(kernel):
         finding, way = wrong
@@ -79,9 +82,11 @@ def _validate(kernel: tir.Kernel, sizes: Mapping[str, int]) -> None:
     free = {d.name: d for d in kernel.dims if d.value is None}
     for name, value in sizes.items():
         if name not in free:
-            raise ValueError(f"{name} is no launch argument of {kernel.name}; those are: {', '.join(free) or 'none'}")
+            what = f"{name} is no launch argument of the kernel"
+            raise WrongArguments(kernel=kernel.name, what=what, advice=f"those are: {', '.join(free) or 'none'}")
         if value < 0 or value % free[tir.Name(name)].multiple:
-            raise ValueError(f"{name} = {value} is not a multiple of {free[tir.Name(name)].multiple} from 0 on")
+            what = f"{name} = {value} is not a multiple of {free[tir.Name(name)].multiple} from 0 on"
+            raise WrongArguments(kernel=kernel.name, what=what, advice="give another, or none for a proof of all sizes")
 
 
 def _scope(kernel: tir.Kernel, sizes: Mapping[str, int]) -> str:
@@ -140,7 +145,7 @@ def _ordered(machine: Machine, sizes: Mapping[str, int], scope: str) -> Verdict 
         reason += advice(machine.kernel, sizes, fault)
     except (Undecided, Exhausted) as stop:
         reason = f"{stop}{advice(machine.kernel, sizes, stop)}"
-    if not reason:
+    if not reason or _ordered_trip_by_trip(machine, sizes):
         return None
     found = search(machine, sizes, explored, MAX_RUNS)
     return found or Verdict(machine.kernel.name, "not proved", scope, reason=reason)
@@ -157,6 +162,19 @@ def _ordered_as_wholes(machine: Machine, sizes: Mapping[str, int], explored: Exp
         return len(list(islice(faults, MOST_FAULTS))) < MOST_FAULTS
     except (Fault, Undecided, Exhausted):
         return False
+
+
+def _ordered_trip_by_trip(machine: Machine, sizes: Mapping[str, int]) -> bool:
+    """Whether all is well if no trip of a loop is left out: a proof where all sizes are known."""
+    kernel = machine.kernel
+    if kernel.scalars or any(d.value is None and d.name not in sizes for d in kernel.dims):
+        return False
+    try:
+        for _ in explorer(machine, sizes, exact=True).every_case():
+            pass  # a finer case may turn out not to have this fault
+    except (Fault, Undecided, Exhausted):
+        return False
+    return True
 
 
 # ---------------------------------------------------------------------------------------------- global memory

@@ -31,13 +31,17 @@ class Case:
 
 
 class Cases:
-    """The cases of a kernel. ``indices`` fixes grid indices."""
+    """The cases of a kernel. ``indices`` fixes grid indices; ``far``: conditions that look farther than so many trips
+    from the ends of loops are refused."""
 
-    def __init__(self, kernel: tir.Kernel, reader: Reader, survey: Survey, indices: Mapping[str, int]) -> None:
+    def __init__(
+        self, kernel: tir.Kernel, reader: Reader, survey: Survey, indices: Mapping[str, int], far: float
+    ) -> None:
         self.kernel = kernel
         self.reader = reader
         self.survey = survey
         self.indices = indices
+        self.far = far
 
     def combinations(self) -> list[Case]:
         """All combinations that a check has to replay; raises :class:`Exhausted` when there are too many."""
@@ -106,9 +110,9 @@ class Cases:
     def _near(self, terms: Iterable[Term]) -> None:
         """Conditions look at what is near the ends of loops."""
         farthest = max((self.survey.distance.get(t, 0) for t in terms), default=0)
-        if farthest > MAX_DISTANCE:
+        if farthest > self.far:
             far = f"{farthest} iterations from both ends of a loop, or compares a size with as much"
-            raise Exhausted(f"a condition looks {far}; more than {MAX_DISTANCE} are not replayed")
+            raise Exhausted(f"a condition looks {far}; more than {self.far} are not replayed")
 
     def _places(self, axis: tir.GridAxis) -> Iterable[Place]:
         end = self.reader.linear(axis.extent)

@@ -27,7 +27,7 @@ from tidegate.check.machine import Machine
 from tidegate.check.memory import Memory, Table, Trip
 from tidegate.check.sites import Group
 from tidegate.check.state import At, Fault, Log, State
-from tidegate.check.survey import alone, survey
+from tidegate.check.survey import MAX_DISTANCE, alone, survey
 from tidegate.ir import tir
 from tidegate.ir.dtypes import I32
 from tidegate.ir.expr import Expr, Int
@@ -89,7 +89,7 @@ class Explorer:
         self._later: dict[int, tuple[tuple[Part, ...], tuple[frozenset[Atom | Index], ...]]] = {}
         self.survey = survey(self.kernel, self.reader, self.given is not None)
         self.period = self.survey.period
-        self.cases = Cases(self.kernel, self.reader, self.survey, self.indices)
+        self.cases = Cases(self.kernel, self.reader, self.survey, self.indices, inf if exact else MAX_DISTANCE)
         limit = 2 * max([1, *self.survey.distance.values()]) + 2 * max([1, *self.survey.compared])
         self.counted = exact
         """Whether it is remembered how many trips loops have had that end by numbers."""

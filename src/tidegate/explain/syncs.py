@@ -220,4 +220,8 @@ class _Words:
             return f"before the loop of line {line}, before fill {fill} of its prologue"
         if part.startswith("ahead"):
             return f"in the loop of line {line}, before the fill that runs ahead"
+        if part == "first":
+            return f"before the loop of line {line}, before the reads of its first trip"
+        if part == "next":
+            return f"at the end of each trip of the loop of line {line}, before the reads of the next"
         return f"at the end of each trip of the loop of line {line}"

@@ -118,6 +118,9 @@ UNSUPPORTED = {
 }
 """Functions that nothing stands for, and what to do without them."""
 
+BUILTINS = {"abs": "abs", "min": "minimum", "max": "maximum"}
+"""Functions of Python that conditions may have under another name."""
+
 ARGUMENTS = dict.fromkeys(
     ("mask", "other", "boundary_check", "padding_option"),
     "edges need no mask: elements outside the tensor are read as 0; where 0 does harm, choose behind the load: "
@@ -161,6 +164,9 @@ def on_condition(test: ast.expr, bindings: Mapping[str, Any]) -> str:
             where = f"tg.where({part.id} > 0, a, b)"
             return f"{part.id} is f32, and conditions compare integers: use {where} or an i32 scalar"
     parts = list(ast.walk(test))
+    calls = [n.func.id for n in parts if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)]
+    if builtin := next((name for name in calls if name in BUILTINS), None):
+        return f"write tg.{BUILTINS[builtin]} of integers, instead of {builtin}"
     if any(isinstance(n, (ast.Is, ast.IsNot, ast.In, ast.NotIn)) for n in parts):
         return "compare integers by < <= > >= == !=, and combine comparisons by and, or, not"
     if any(isinstance(n, ast.Div) or (isinstance(n, ast.Constant) and isinstance(n.value, float)) for n in parts):

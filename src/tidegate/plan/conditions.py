@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
 from math import inf, lcm, prod
 
 from tidegate.ir.expr import COMPARISONS, Bin, Expr, Int, Sym, evaluate, least, linear, negated, symbols
@@ -58,10 +60,11 @@ class Comparison:
     const: int
     whole: Expr
 
-    @property
+    @cached_property
     def names(self) -> frozenset[str]:
         return frozenset(symbols(self.whole))
 
+    @cached_property
     def at(self) -> tuple[Form, Range]:
         """The form, and where it lies."""
         terms = sorted(self.terms.items(), key=lambda item: str(item[0]))
@@ -81,6 +84,9 @@ class Conditions:
     def __init__(self, ranges: Mapping[str, tuple[float, float]]) -> None:
         self.ranges = ranges
         self._known: dict[tuple[Expr, Given], bool | None] = {}
+        self._excluded: dict[tuple[Expr, ...], bool] = {}
+        self._ways: dict[Expr, list[list[Comparison]]] = {}
+        self._single: dict[tuple[str, tuple[Expr, ...]], Range] = {}
 
     def truth(self, condition: Expr, given: Given) -> bool | None:
         """The truth of a condition where others hold, None where these do not say."""
@@ -97,21 +103,36 @@ class Conditions:
 
     def excluded(self, conditions: Iterable[Expr]) -> bool:
         """Can these conditions not hold together?"""
-        return all(self._impossible(case) for case in _cases(conditions))
+        key = tuple(conditions)
+        if key not in self._excluded:
+            self._excluded[key] = all(self._impossible(case) for case in self._cases(key))
+        return self._excluded[key]
+
+    def _cases(self, conditions: tuple[Expr, ...]) -> Iterator[list[Comparison]]:
+        """The ways in which all conditions can hold; those with more ways than are looked at are left out."""
+        self._ways |= {e: list(_ways(e)) for e in conditions if e not in self._ways}
+        ways = [self._ways[e] for e in conditions]
+        while prod(len(w) for w in ways) > MOST_CASES:
+            ways.remove(max(ways, key=len))
+        yield from ([c for way in chosen for c in way] for chosen in product(*ways))
 
     def _impossible(self, case: list[Comparison]) -> bool:
         if any(not c.terms and not _holds(c.op, c.const) for c in case):
             return True
         bounds: dict[Expr, Range] = {}
         for name in sorted(frozenset[str]().union(*(c.names for c in case))):
-            found = self._values([c for c in case if c.names == {name}], name)
+            mine = [c for c in case if c.names == {name}]
+            key = name, tuple(c.whole for c in mine)
+            if key not in self._single:
+                self._single[key] = self._values(mine, name)
+            found = self._single[key]
             if found.empty:
                 return True
             bounds[Sym(name)] = found
         forms: dict[Form, Range] = {}
         for c in case:
             if c.terms and (len(c.names) > 1 or _reach(c, *c.names) is None):
-                form, at = c.at()
+                form, at = c.at
                 forms[form] = forms.get(form, Range()) & at
         return any(at.empty for at in forms.values()) or self._clash(forms, bounds)
 
@@ -183,22 +204,6 @@ def connected(names: Iterable[str], given: Given) -> list[Expr]:
         left = [e for e in left if e not in more]
         names |= {n for e in more for n in symbols(e)}
     return found
-
-
-def _cases(conditions: Iterable[Expr]) -> Iterator[list[Comparison]]:
-    """The ways in which all conditions can hold; those with more ways than are looked at are left out."""
-    ways = [list(_ways(e)) for e in conditions]
-    while prod(len(w) for w in ways) > MOST_CASES:
-        ways.remove(max(ways, key=len))
-
-    def chosen(at: int) -> Iterator[list[Comparison]]:
-        if at == len(ways):
-            yield []
-            return
-        for way in ways[at]:
-            yield from ([*way, *rest] for rest in chosen(at + 1))
-
-    yield from chosen(0)
 
 
 def _ways(e: Expr) -> Iterator[list[Comparison]]:

@@ -81,7 +81,8 @@ def _value(hint: Any, data: Any, path: str, where: str) -> Any:
     if hasattr(hint, "__dataclass_fields__"):
         return _build(hint, data, path, where)
     if not isinstance(data, hint) or (hint is int and isinstance(data, bool)):
-        raise PlanFormat(path=path, reason=f"{where}: {data!r} is no {hint.__name__}")
+        wanted = {str: "a text", int: "a whole number", bool: "true or false"}.get(hint, hint.__name__)
+        raise PlanFormat(path=path, reason=f"{where}: {json.dumps(data)} is not {wanted}")
     return data
 
 

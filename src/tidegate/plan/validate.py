@@ -191,10 +191,10 @@ def _unordered(unmet: Unmet, facts: Facts) -> PlanRejected:
         return PlanRejected(
             spans[unmet.source],
             what=f"nothing waits for {unmet.source} before the kernel ends",
-            advice="add a cp.async wait that covers it, or let a producer make the plan",
+            advice="add a cp.async commit behind it and a wait for its group, or let a producer make the plan",
         )
     if d.awaits and not unmet.complete:
-        need = f"a cp.async wait that covers {d.source}"
+        need = f"a cp.async commit behind {d.source} and a wait for its group"
     elif not d.scope.lanes:
         need = "a barrier over warps " + ",".join(map(str, sorted(d.scope.warps)))
     else:

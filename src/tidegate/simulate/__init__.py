@@ -10,10 +10,11 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from itertools import product
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
+from tidegate.errors import WrongArguments
 from tidegate.ir import tir
 from tidegate.ir.dtypes import I32
 from tidegate.ir.dtypes import element as held
@@ -55,11 +56,13 @@ def simulate(
     ``kernel`` keeps the rules of tidegate.ir.spec. Those that this machine does not stand on (a barrier's participants
     and counts, the depth of a cursor, the threads of a role) may be broken: then it shows what happens.
 
-    Raises WrongArrays for arrays that do not fit, NotExecutable for TIR without a meaning. A deadlock is a report,
+    Raises WrongArguments for an unknown policy, WrongArrays for arrays that do not fit, NotExecutable for TIR without
+    a meaning. A deadlock is a report,
     never a hang.
     """
-    if completion not in ("early", "late", "random"):
-        raise ValueError(f"completion={completion!r} is not 'early', 'late' or 'random'")
+    if completion not in get_args(Completion):
+        what = f"completion={completion!r} is no policy"
+        raise WrongArguments(kernel=kernel.name, what=what, advice=f"use one of {', '.join(get_args(Completion))}")
     resolve(kernel)
     sizes, inputs, numbers = bind(kernel, arrays)
     reports = Reports()
