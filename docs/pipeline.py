@@ -8,7 +8,7 @@ STAGES, TRIPS = 4, 8
 LEFT, TOP = 132, 66
 PROLOGUE, TRIP = 46, 92  # widths in pixels
 LANE, GAP = 30, 6
-WAIT = 14  # where in a trip the barrier stands
+WAIT = 0  # how far behind the beginning of a trip the barrier stands
 
 COLOURS = {  # class -> property, on light and on dark ground
     "paper": ("fill", "#ffffff", "#161b22"),
@@ -80,7 +80,7 @@ def syncs() -> list[str]:
         )
     steady, tail, end = trip(0), trip(TRIPS - STAGES + 1), trip(TRIPS)
     out.append(text((trip(1 - STAGES) + steady) / 2, TOP - 34, "prologue", "quiet middle"))
-    out.append(text((steady + tail) / 2, TOP - 34, "steady: each trip waits, meets, refills, computes", "quiet middle"))
+    out.append(text((steady + tail) / 2, TOP - 34, "steady: each trip refills, computes, waits, meets", "quiet middle"))
     out.append(text((tail + end) / 2, TOP - 34, "tail: nothing left to copy", "quiet middle"))
     return out
 
@@ -98,9 +98,9 @@ def edges() -> list[str]:
 def notes() -> list[str]:
     y = lane(STAGES + 1) + 14
     lines = (
-        "Black line in trip k: each thread waits until at most 2 newer groups are in flight (cp.async wait 2), "
+        "Black line before trip k: each thread waits until at most 2 newer groups are in flight (cp.async wait 2), "
         "then all warps meet (block barrier).",
-        "That one pair of syncs serves both directions, as the arrows in trip 2 show: copy 2 has landed and every warp "
+        "That one pair of syncs serves both directions, as the arrows before trip 2 show: copy 2 has landed and every warp "
         "sees it (full);",
         "every warp has read item 1, so item 5 may go into its slot (empty). Pale: copy in flight. "
         "Solid: read by the tensor cores.",
