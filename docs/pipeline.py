@@ -100,8 +100,8 @@ def notes() -> list[str]:
     lines = (
         "Black line before trip k: each thread waits until at most 2 newer groups are in flight (cp.async wait 2), "
         "then all warps meet (block barrier).",
-        "That one pair of syncs serves both directions, as the arrows before trip 2 show: copy 2 has landed and every warp "
-        "sees it (full);",
+        "That one pair of syncs serves both directions, as the arrows before trip 2 show: copy 2 has landed and every "
+        "warp sees it (full);",
         "every warp has read item 1, so item 5 may go into its slot (empty). Pale: copy in flight. "
         "Solid: read by the tensor cores.",
     )

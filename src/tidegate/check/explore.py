@@ -41,6 +41,9 @@ LOOK_UPS = 16
 CASE_STEPS = 1_500
 """Statements executed in one case before some size is looked at more closely."""
 
+FEW_TRIPS = 8
+"""So many trips more than are told apart are replayed one by one where a loop has no more."""
+
 SLOW_CASES = 16
 """So many are looked at more closely because of that."""
 
@@ -354,14 +357,16 @@ class Explorer:
             reason = f"the loop over {loop.index} begins at {loop.start}, which has no single value"
             raise Undecided(reason, env.open(start))
         out = list(nodes) if trips.high < 0 else []
-        for count in range(max(int(max(trips.low, 0)), 0), int(min(trips.high + 1, edge))):
+        few = int(trips.high) if trips.high <= edge + FEW_TRIPS else edge - 1
+        for count in range(int(max(trips.low, 0)), few + 1):
             if self._occurs(end, start.const + count, env):
                 at = exactly(count) if count else Interval(-inf, 0)
                 some, known = self._taking(start, end, at, nodes, env)
                 out += self._trips(loop, some, known, start, end, count)
-        if trips.high >= edge:
+        if trips.high > few:
             some, known = self._taking(start, end, Interval(edge, inf), nodes, env)
-            out += self._any(loop, some, known, start, end)
+            sure = min(int(trips.low), self.survey.most(loop.index)) if trips.low > edge else edge
+            out += self._any(loop, some, known, start, end, sure - edge)
         return out
 
     def _taking(
@@ -468,15 +473,18 @@ class Explorer:
         state.log = Log(loop, (), state.now, state.log, skipped) if skipped else state.log
         return self.automaton.kind(state, shared=False).node(node.known)
 
-    def _any(self, loop: tir.For, nodes: list[Node], env: Env, start: Linear, end: Linear) -> list[Node]:
-        """Every number of iterations from head + tail on."""
+    def _any(self, loop: tir.For, nodes: list[Node], env: Env, start: Linear, end: Linear, sure: int) -> list[Node]:
+        """Every number of iterations from head + ``sure`` + tail on."""
         head, tail = self.survey.edges(loop.index)
         far = Interval(tail + 1, inf)
         for i in range(head):
             nodes = self._body(loop, nodes, env, self._place(start, end, exactly(i), far))
         middle = self._place(start, end, Interval(head, inf), far)
         # The residue of the index travels with the states, so that a condition may depend on it.
-        groups = {(start.const + head) % self.period: nodes}
+        for i in range(head, head + sure):
+            place = replace(middle, residue=(start.const + i) % self.period)
+            nodes = self._body(loop, nodes, env, place)
+        groups = {(start.const + head + sure) % self.period: nodes}
         seen: dict[int, dict[Hashable, Node]] = {}
         while groups:
             following: dict[int, list[Node]] = {}

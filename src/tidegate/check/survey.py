@@ -35,6 +35,10 @@ class Survey:
         distance = self.distance.get(Index(name), 0)
         return self.near.get(name, (distance + 1, distance + 1))
 
+    def most(self, name: str) -> int:
+        """Trips of a loop beyond which it says nothing that there are more."""
+        return 2 * (self.distance.get(Index(name), 0) + 1)
+
     @cached_property
     def compared(self) -> list[int]:
         """What forms are compared with."""
