@@ -109,3 +109,50 @@ body {
 @pytest.mark.parametrize(("rest", "status"), [(0, "safe"), (1, "safe"), (2, "unsafe")])
 def test_a_fixed_extent_and_remainders_tell_where_a_cta_is(rest: int, status: str) -> None:
     assert check(parse_kernel(NOWHERE.replace("REST", str(rest)))).status == status
+
+
+FEW = """
+kernel k target sm_80 warps 2 smem 3072
+dim MDIM
+param a f32 [8, 32] in align 16
+layout tile [8, 32] reg - lane 0,1 0,2 0,4 0,8 0,16 warp 1,0 rep 4,1
+layout other [8, 32] reg - lane 1,0 2,0 4,0 0,1 0,2 warp 0,4 rep 1,4
+buffer t f32 [8, 32] stages 3 at 0 stride 1024
+cursor c depth 3
+cursor d depth 3
+register v f32 layout tile
+register w f32 layout other
+grid m < M
+body {
+  fill v <- 0.0
+  advance d
+  advance d
+  st_shared t[d] <- v bytes 4
+  sync_block
+  ld_shared w <- t[d] bytes 4
+  for i = 0 .. END {
+    BODY
+    advance c
+  }
+}
+"""
+
+TWO_TRIPS = "st_shared t[c] <- v bytes 4"
+"""In order unless a third trip writes the slot that others still read."""
+
+AWAITED_LATER = "sync_block\ncp_async t[c] <- a[0, 0] layout tile bytes 4\nif i != 0 {\ncp_commit\ncp_wait 0\n}"
+"""In order unless there is one trip alone."""
+
+
+@pytest.mark.parametrize(
+    ("body", "end", "dim", "status"),
+    [
+        (TWO_TRIPS, "min(2, cdiv((m + 1) * 16, 128))", "M", "safe"),
+        (TWO_TRIPS, "min(3, cdiv((m + 1) * 16, 128))", "M", "unsafe"),
+        (AWAITED_LATER, "M", "M multiple 8", "safe"),
+        (AWAITED_LATER, "M", "M", "unsafe"),
+    ],
+)
+def test_how_many_trips_there_surely_are(body: str, end: str, dim: str, status: str) -> None:
+    text = FEW.replace("END", end).replace("BODY", body).replace("MDIM", dim)
+    assert check(parse_kernel(text)).status == status

@@ -115,6 +115,11 @@ def _evaluated(op: str, a: int | None, b: int | None) -> Interval:
         return ANY
 
 
+def takes(form: Linear) -> bool:
+    """Is a form a single term, whose value an environment may know?"""
+    return len(form.terms) == 1 and form.terms[0][1] == 1
+
+
 @dataclass(frozen=True)
 class Env:
     """Atoms and indices at one point of the run. ``period``: the modulus of residues. ``ends``: other terms at which
@@ -138,7 +143,7 @@ class Env:
 
     def taking(self, form: Linear, value: Interval) -> Env:
         """The environment in which a form has one of these values, if it is a single term."""
-        if len(form.terms) != 1 or form.terms[0][1] != 1:
+        if not takes(form):
             return self
         term, at = form.terms[0][0], Interval(value.low - form.const, value.high - form.const)
         if isinstance(term, Atom):

@@ -357,16 +357,17 @@ class Explorer:
             reason = f"the loop over {loop.index} begins at {loop.start}, which has no single value"
             raise Undecided(reason, env.open(start))
         out = list(nodes) if trips.high < 0 else []
-        few = int(trips.high) if trips.high <= edge + FEW_TRIPS else edge - 1
-        for count in range(int(max(trips.low, 0)), few + 1):
+        # Of a form that is no single term it would not be noted how many there are.
+        few = trips.high < edge or (trips.high <= edge + FEW_TRIPS and control.takes(end))
+        for count in range(int(max(trips.low, 0)), int(trips.high) + 1 if few else edge):
             if self._occurs(end, start.const + count, env):
                 at = exactly(count) if count else Interval(-inf, 0)
-                some, known = self._taking(start, end, at, nodes, env)
-                out += self._trips(loop, some, known, start, end, count)
-        if trips.high > few:
-            some, known = self._taking(start, end, Interval(edge, inf), nodes, env)
+                some, inner = self._taking(start, end, at, nodes, env)
+                out += self._trips(loop, some, inner, start, end, count)
+        if not few:
+            some, inner = self._taking(start, end, Interval(edge, inf), nodes, env)
             sure = min(int(trips.low), self.survey.most(loop.index)) if trips.low > edge else edge
-            out += self._any(loop, some, known, start, end, sure - edge)
+            out += self._any(loop, some, inner, start, end, sure - edge)
         return out
 
     def _taking(
