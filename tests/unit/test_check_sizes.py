@@ -156,3 +156,8 @@ AWAITED_LATER = "sync_block\ncp_async t[c] <- a[0, 0] layout tile bytes 4\nif i 
 def test_how_many_trips_there_surely_are(body: str, end: str, dim: str, status: str) -> None:
     text = FEW.replace("END", end).replace("BODY", body).replace("MDIM", dim)
     assert check(parse_kernel(text)).status == status
+
+
+def test_loops_of_one_name_are_told_apart_as_each_of_them_needs() -> None:
+    kernel = parse_kernel(f"{HEAD}{BODY.replace('cdiv(N, 32)', '3')}  for n = 0 .. 1 {{\n    advance w\n  }}\n}}")
+    assert check(kernel).safe

@@ -18,7 +18,7 @@ MAX_DISTANCE = 64
 @dataclass(frozen=True)
 class Survey:
     """``distance``: per index and atom the largest distance that something looks at; ``near``: how many first and last
-    values of a loop's index are told apart; ``ends``: of loops and grid axes; ``forms``: of all bounds and conditions;
+    values of a loop's index are told apart; ``ends``: of the grid axes; ``forms``: of all bounds and conditions;
     ``tests``: those of the conditions; ``grid``: the axes; ``far``: minima and maxima that look farther are not told
     apart."""
 
@@ -79,16 +79,16 @@ def survey(kernel: tir.Kernel, reader: Reader, concrete: bool) -> Survey:
     forms: list[Linear] = []
     distances: dict[Term, int] = {}
     tests: list[Test] = []
-    compared: list[tuple[Test, int]] = []
+    compared: list[tuple[tir.If, Test, int]] = []
+    loops = [s for s in tir.walk(kernel.body) if isinstance(s, tir.For)]
 
     def look(terms: Iterable[tuple[Term, int]]) -> None:
         for term, distance in terms:
             distances[term] = max(distances.get(term, 0), distance)
 
-    for stmt in tir.walk(kernel.body):
+    for stmt, around in _scoped(kernel.body, ends, reader):
         if isinstance(stmt, tir.For):
             start, end = reader.linear(stmt.start), reader.linear(stmt.stop)
-            ends[stmt.index] = end
             forms += [start, end]
             offset = max(abs(start.const), *(linear.constants(end, far) if end.terms else (0,)))
             look([(Index(stmt.index), abs(start.const))])
@@ -98,40 +98,54 @@ def survey(kernel: tir.Kernel, reader: Reader, concrete: bool) -> Survey:
                 tests.append(test)
                 forms.append(test.value)
                 if test.value.terms:
-                    distance = min(_distances(test.value, ends, far))
+                    distance = min(_distances(test.value, around, far))
                     look(linear.reach(test.value, distance))
-                    compared.append((test, distance))
+                    compared.append((stmt, test, distance))
         elif isinstance(stmt, tir.LdScalar) and concrete:
             forms += [reader.linear(e) for e in stmt.src.origin]
-    near = dict(_closest(kernel, reader, ends, compared))
+    near: dict[str, tuple[int, int]] = {}
+    for loop in loops:
+        inside = {id(s) for s in tir.walk(loop.body)}
+        head, tail = _closest(loop, reader, [(test, n) for stmt, test, n in compared if id(stmt) in inside])
+        most = near.get(loop.index, (0, 0))  # of another loop of this name
+        near[loop.index] = max(head, most[0]), max(tail, most[1])
     # An atom that ends a loop is looked at as closely as the loop's index.
-    for name, end in ends.items():
+    for name, end in [*ends.items(), *((loop.index, reader.linear(loop.stop)) for loop in loops)]:
         look(linear.reach(end, distances.get(Index(name), 0)))
     return Survey(distances, near, ends, tuple(forms), tuple(tests), kernel.grid, far)
 
 
-def _closest(
-    kernel: tir.Kernel, reader: Reader, ends: Mapping[str, Linear], tests: Iterable[tuple[Test, int]]
-) -> Iterator[tuple[str, tuple[int, int]]]:
-    """The fewest first and last values of each loop's index that have to be told apart. What a test of other values
-    leaves undecided splits the run, or is explored both ways."""
-    for loop in (s for s in tir.walk(kernel.body) if isinstance(s, tir.For)):
-        start, end = reader.linear(loop.start), ends[loop.index]
-        head = tail = max(abs(start.const), abs(end.const) if end.terms else 0)
-        for test, distance in tests:
-            c = test.value.coefficient(Index(loop.index))
-            if not c:
-                continue
-            rest = test.value.plus(linear.single(Index(loop.index)), -c)
-            to_end = rest.plus(end, c)
-            one, falls = test.op != ">=", c < 0
-            from_start, from_end = (distance if form.terms else abs(form.const) for form in (rest, to_end))
-            if rest.terms or (not to_end.terms and from_end < from_start):  # compared with the end, or something else
-                tail = max(tail, -(-from_end // abs(c)) + one - (falls and not one))
-            if to_end.terms or (not rest.terms and from_start <= from_end):
-                head = max(head, -(-from_start // abs(c)) + (falls or one))
-        # What was found out ahead of the first trips is asked while they are told apart.
-        yield loop.index, (min(max(head, tail, 1), MAX_DISTANCE), min(max(tail, 0), MAX_DISTANCE))
+def _scoped(
+    body: tuple[tir.Stmt, ...], ends: Mapping[str, Linear], reader: Reader
+) -> Iterator[tuple[tir.Stmt, Mapping[str, Linear]]]:
+    """All statements, and the ends of the grid axes and loops around each."""
+    for stmt in body:
+        yield stmt, ends
+        if isinstance(stmt, tir.For):
+            yield from _scoped(stmt.body, {**ends, stmt.index: reader.linear(stmt.stop)}, reader)
+        elif isinstance(stmt, (tir.If, tir.InRole)):
+            yield from _scoped(stmt.body, ends, reader)
+
+
+def _closest(loop: tir.For, reader: Reader, tests: Iterable[tuple[Test, int]]) -> tuple[int, int]:
+    """The fewest first and last values of a loop's index that have to be told apart. What a test of other values leaves
+    undecided splits the run, or is explored both ways."""
+    start, end = reader.linear(loop.start), reader.linear(loop.stop)
+    head = tail = max(abs(start.const), abs(end.const) if end.terms else 0)
+    for test, distance in tests:
+        c = test.value.coefficient(Index(loop.index))
+        rest = test.value.plus(linear.single(Index(loop.index)), -c)
+        to_end = rest.plus(end, c)
+        if not c or (to_end.terms and any(isinstance(term, Index) for term, _ in rest.terms)):
+            continue  # it is noted how two indices compare
+        one, falls = test.op != ">=", c < 0
+        from_start, from_end = (distance if form.terms else abs(form.const) for form in (rest, to_end))
+        if rest.terms or (not to_end.terms and from_end < from_start):  # compared with the end, or something else
+            tail = max(tail, -(-from_end // abs(c)) + one - (falls and not one))
+        if to_end.terms or (not rest.terms and from_start <= from_end):
+            head = max(head, -(-from_start // abs(c)) + (falls or one))
+    # What was found out ahead of the first trips is asked while they are told apart.
+    return min(max(head, tail, 1), MAX_DISTANCE), min(max(tail, 0), MAX_DISTANCE)
 
 
 def alone(form: Linear) -> list[Atom]:
