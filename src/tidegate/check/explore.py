@@ -349,7 +349,7 @@ class Explorer:
         self, loop: tir.For, nodes: list[Node], env: Env, start: Linear, end: Linear, trips: Interval
     ) -> list[Node]:
         edge = sum(self.survey.edges(loop.index))
-        if trips.exact is not None and (self.exact or trips.exact <= 2 * edge):
+        if trips.exact is not None and (self.exact or trips.exact <= edge + FEW_TRIPS):
             return self._trips(loop, nodes, env, start, end, trips.exact)
         if trips.exact is not None:
             return self._skipping(loop, nodes, env, start, end, trips.exact)

@@ -134,13 +134,15 @@ def _closest(loop: tir.For, reader: Reader, tests: Iterable[tuple[Test, int]]) -
     head = tail = max(abs(start.const), abs(end.const) if end.terms else 0)
     for test, distance in tests:
         c = test.value.coefficient(Index(loop.index))
+        if not c:
+            continue
         rest = test.value.plus(linear.single(Index(loop.index)), -c)
         to_end = rest.plus(end, c)
-        if not c or (to_end.terms and any(isinstance(term, Index) for term, _ in rest.terms)):
-            continue  # it is noted how two indices compare
+        indices = to_end.terms and any(isinstance(term, Index) for term, _ in rest.terms)
         one, falls = test.op != ">=", c < 0
         from_start, from_end = (distance if form.terms else abs(form.const) for form in (rest, to_end))
-        if rest.terms or (not to_end.terms and from_end < from_start):  # compared with the end, or something else
+        # Compared with the end, or something else; how it compares with other indices is noted.
+        if (rest.terms and not indices) or (not to_end.terms and from_end < from_start):
             tail = max(tail, -(-from_end // abs(c)) + one - (falls and not one))
         if to_end.terms or (not rest.terms and from_start <= from_end):
             head = max(head, -(-from_start // abs(c)) + (falls or one))
