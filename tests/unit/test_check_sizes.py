@@ -161,3 +161,63 @@ def test_how_many_trips_there_surely_are(body: str, end: str, dim: str, status: 
 def test_loops_of_one_name_are_told_apart_as_each_of_them_needs() -> None:
     kernel = parse_kernel(f"{HEAD}{BODY.replace('cdiv(N, 32)', '3')}  for n = 0 .. 1 {{\n    advance w\n  }}\n}}")
     assert check(kernel).safe
+
+
+HANDSHAKE = """
+kernel k target sm_90a warps 5 smem 1056
+param a f32 [200, 128] in align 16
+param o f32 [200, 128] out align 4
+layout own [1, 128] reg - lane 0,1 0,2 0,4 0,8 0,16 warp 0,32 0,64 rep 1,1
+buffer t f32 [1, 128] stages 2 at 0 stride 512
+mbarrier full stages 2 count 1 at 1024
+mbarrier empty stages 2 count 4 at 1040
+cursor w depth 2
+cursor r depth 2
+register x f32 layout own
+role reader warps 0 count 4
+role copier warps 4 count 1
+body {
+  barrier_init full
+  barrier_init empty
+  fence_barrier_init
+  sync_block
+  in copier {
+    for n = 0 .. 200 {
+      wait empty[w] flip 1
+      expect full[w] bytes 512
+      tma_load t[w] <- a[n, 0] bar full[w]
+      advance w
+    }
+  }
+  in reader {
+    for n = 0 .. 200 {
+      wait full[r] flip 0
+      ld_shared x <- t[r] bytes 4
+      fence_async shared
+      sync_warp
+      if CONDITION {
+      arrive empty[r] by warp
+      }
+      st_global o[n, 0] <- x bytes 4
+      advance r
+    }
+  }
+}
+"""
+
+
+@pytest.mark.parametrize("condition", ["n != 100", "n != 66", "max(n, 150) != 155", "max(n - 50, 50 - n) != 1"])
+def test_roles_that_skip_one_release_far_from_both_ends_deadlock(condition: str) -> None:
+    assert check(parse_kernel(HANDSHAKE.replace("CONDITION", "0 <= n"))).safe
+    assert check(parse_kernel(HANDSHAKE.replace("CONDITION", condition))).status == "unsafe"
+
+
+def test_a_part_of_a_range_is_no_run() -> None:
+    """Trip 20 writes what trip 25 reads: a run that begins in the middle does not exist."""
+    body = "for i = 0 .. 90 {\nif max(i - 20, 20 - i) == 0 {\nst_shared t[d] <- v bytes 4\nsync_block\n}\n"
+    body += "if max(i - 25, 25 - i) == 0 {\nld_shared w <- t[d] bytes 4\n}\n}\n"
+    text = FEW.replace("  for i = 0 .. END {\n    BODY\n    advance c\n  }\n", body).replace("MDIM", "M")
+    text = text.replace(
+        "  advance d\n  advance d\n  st_shared t[d] <- v bytes 4\n  sync_block\n  ld_shared w <- t[d] bytes 4\n", ""
+    )
+    assert check(parse_kernel(text.replace("grid m < M\n", "").replace("dim M\n", ""))).safe

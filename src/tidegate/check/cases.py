@@ -69,8 +69,7 @@ class Cases:
 
     def start(self) -> list[Case]:
         """Every size and every grid index is anything at all."""
-        named = {*self.survey.ends, *self.survey.near}
-        self._near(t for t in self.survey.distance if isinstance(t, Index) and t.name in named)
+        self._near(t for t in self.survey.distance if isinstance(t, Index) and t.name in self.survey.ends)
         atoms = {a: Interval(self.reader.step(a) if a in self.survey.running else 0, inf) for a in self.survey.atoms}
         case = Case(atoms, {axis.name: self._anywhere(axis) for axis in self.survey.used_grid})
         return [case] if self.possible(case) else []

@@ -86,6 +86,7 @@ class Explorer:
         self.limit = self.most = most
         self.depth = 0  # of the loops around
         self.mixed: dict[Atom, None] = {}  # sizes that were told apart anew in each iteration of a loop
+        self.narrowed = False  # whether an index was taken to be in a part of its range
         self.open = False  # whether the end of a loop was taken to be any number
         self.given = given
         self._conditions: dict[Expr, Formula] = {}
@@ -107,7 +108,7 @@ class Explorer:
     def concrete(self) -> bool:
         """Whether every run of the kernel is like the one that is replayed."""
         unknown = self.survey.atoms or self.survey.used_grid or self.open or self.kernel.scalars or self.unknown.split
-        return not unknown
+        return not unknown and not self.narrowed
 
     def every_case(self) -> Iterator[Fault]:
         """Replays all sizes and CTAs, in as few cases as will do: one that shows a fault, or takes long, is split in
@@ -225,7 +226,11 @@ class Explorer:
         known = self.cases.split(env.atoms, stop.atoms)
         if known and self.depth:
             self.mixed |= {a: None for a in stop.atoms if any(more[a] != env.atoms[a] for more in known)}
-        return [replace(env, atoms=more) for more in known] or next(filter(None, map(env.narrowed, stop.tests)), [])
+        if known:
+            return [replace(env, atoms=more) for more in known]
+        parts = next(filter(None, map(env.narrowed, stop.tests)), [])
+        self.narrowed = self.narrowed or bool(parts)
+        return parts
 
     def _part(self, part: Part, nodes: list[Node], env: Env) -> list[Node]:
         if isinstance(part, tir.For):

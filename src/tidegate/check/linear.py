@@ -250,12 +250,12 @@ class Reader:
         return Test("!=", self.linear(e))
 
     def _at_least_zero(self, d: Linear) -> Formula:
-        """``d >= 0``. What is said of an extreme is said of its sides: ``max(x, -x) < 2`` of x."""
+        """``d >= 0``. What is said of an absolute value is said of its sides: ``max(x, -x) < 2`` of x."""
         for term, c in d.terms:
-            if isinstance(term, Extreme) and term not in self.whole:
+            if isinstance(term, Extreme) and term.op == "max" and term.b == term.a.times(-1) and term not in self.whole:
                 rest = d.plus(single(term), -c)
                 sides = tuple(self._at_least_zero(rest.plus(side, c)) for side in (term.a, term.b))
-                return Combined("||" if (c > 0) == (term.op == "max") else "&&", sides)
+                return Combined("||" if c > 0 else "&&", sides)
         return Test(">=", self._tightened(d))
 
     def _tightened(self, d: Linear) -> Linear:

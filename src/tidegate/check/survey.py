@@ -18,7 +18,7 @@ MAX_DISTANCE = 64
 @dataclass(frozen=True)
 class Survey:
     """``distance``: per index and atom the largest distance that something looks at; ``near``: how many first and last
-    values of a loop's index are told apart; ``ends``: of the grid axes; ``forms``: of all bounds and conditions;
+    values of a loop's index are told apart; ``ends``: of loops and grid axes; ``forms``: of all bounds and conditions;
     ``tests``: those of the conditions; ``grid``: the axes; ``far``: minima and maxima that look farther are not told
     apart."""
 
@@ -104,7 +104,7 @@ def survey(kernel: tir.Kernel, reader: Reader, concrete: bool) -> Survey:
         elif isinstance(stmt, tir.LdScalar) and concrete:
             forms += [reader.linear(e) for e in stmt.src.origin]
     near: dict[str, tuple[int, int]] = {}
-    for loop in loops:
+    for loop in loops if not kernel.roles else ():  # roles neither split at an index nor follow both outcomes
         inside = {id(s) for s in tir.walk(loop.body)}
         head, tail = _closest(loop, reader, [(test, n) for stmt, test, n in compared if id(stmt) in inside])
         most = near.get(loop.index, (0, 0))  # of another loop of this name
@@ -112,6 +112,7 @@ def survey(kernel: tir.Kernel, reader: Reader, concrete: bool) -> Survey:
     # An atom that ends a loop is looked at as closely as the loop's index.
     for name, end in [*ends.items(), *((loop.index, reader.linear(loop.stop)) for loop in loops)]:
         look(linear.reach(end, distances.get(Index(name), 0)))
+    ends |= {loop.index: reader.linear(loop.stop) for loop in loops}
     return Survey(distances, near, ends, tuple(forms), tuple(tests), kernel.grid, far)
 
 

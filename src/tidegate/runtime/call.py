@@ -113,9 +113,10 @@ def caller(
         """The kind of tensors that are not like those of the last call, or not as strictly as torch compares."""
         nonlocal latest
         key, fits = (properties(*tensors), constants), likeness(tensors, properties)
-        latest = kinds.get(key) or remember(kinds, key, Kind(fits, constants), MOST_KINDS)
-        latest.fits = fits
-        return latest
+        kind = kinds.get(key) or remember(kinds, key, Kind(fits, constants), MOST_KINDS)
+        kind.fits = fits
+        latest = kind  # last: another thread may call at any time
+        return kind
 
     def first(kind: Kind, pointers: Key, arrays: Sequence[Any], given: Mapping[str, Any]) -> Ready:
         """A call with tensors at addresses that are new."""
