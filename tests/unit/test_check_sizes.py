@@ -221,3 +221,15 @@ def test_a_part_of_a_range_is_no_run() -> None:
         "  advance d\n  advance d\n  st_shared t[d] <- v bytes 4\n  sync_block\n  ld_shared w <- t[d] bytes 4\n", ""
     )
     assert check(parse_kernel(text.replace("grid m < M\n", "").replace("dim M\n", ""))).safe
+
+
+def test_roles_count_trips_from_a_start_below_zero() -> None:
+    text = (
+        HANDSHAKE.replace("n = 0 ..", "n = 0 - 5 ..")
+        .replace("a[n, 0]", "a[n + 5, 0]")
+        .replace("o[n, 0]", "o[n + 5, 0]")
+    )
+    text = text.replace("[200, 128]", "[205, 128]")
+    assert check(parse_kernel(text.replace("CONDITION", "0 - 5 <= n"))).safe
+    verdict = check(parse_kernel(text.replace("CONDITION", "n != 30")))
+    assert [f.kind for f in verdict.findings] == ["deadlock"]

@@ -109,6 +109,10 @@ def survey(kernel: tir.Kernel, reader: Reader, concrete: bool) -> Survey:
         head, tail = _closest(loop, reader, [(test, n) for stmt, test, n in compared if id(stmt) in inside])
         most = near.get(loop.index, (0, 0))  # of another loop of this name
         near[loop.index] = max(head, most[0]), max(tail, most[1])
+    for loop in loops if kernel.roles else ():
+        first, distance = reader.linear(loop.start).const, distances.get(Index(loop.index), 0)
+        if first < 0:  # edges count trips, distances are from 0
+            near[loop.index] = max(distance + 1 - first, near.get(loop.index, (0, 0))[0]), distance + 1
     # An atom that ends a loop is looked at as closely as the loop's index.
     for name, end in [*ends.items(), *((loop.index, reader.linear(loop.stop)) for loop in loops)]:
         look(linear.reach(end, distances.get(Index(name), 0)))
