@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -210,6 +211,29 @@ body {
 def test_roles_that_skip_one_release_far_from_both_ends_deadlock(condition: str) -> None:
     assert check(parse_kernel(HANDSHAKE.replace("CONDITION", "0 <= n"))).safe
     assert check(parse_kernel(HANDSHAKE.replace("CONDITION", condition))).status == "unsafe"
+
+
+def of_any_size(text: str) -> str:
+    return text.replace("200", "N").replace("param a", "dim N\ndim M\nparam a", 1)
+
+
+@pytest.mark.parametrize("far", [40, 60])
+def test_roles_tell_far_trips_apart_for_every_size(far: int) -> None:
+    always = of_any_size(HANDSHAKE.replace("CONDITION", "0 <= n"))
+    store = "      st_global o[n, 0] <- x bytes 4\n"
+    assert store in always
+    assert check(parse_kernel(always.replace(store, f"      if n < {far} {{\n{store}      }}\n"))).safe
+    assert check(parse_kernel(of_any_size(HANDSHAKE.replace("CONDITION", f"n != {far}")))).status == "unsafe"
+
+
+@pytest.mark.parametrize("times", [2, 3])
+@pytest.mark.parametrize("text", [HANDSHAKE.replace("param a", "dim M\nparam a", 1), of_any_size(HANDSHAKE)])
+def test_roles_with_several_loops_of_one_end(text: str, times: int) -> None:
+    """In conditional parts too each of them is a loop of its own, whoever is ahead."""
+    text = text.replace("CONDITION", "0 <= n")
+    for loop in re.findall("    for n.*?\n    }\n", text, re.DOTALL):
+        text = text.replace(loop, f"    if 0 < M {{\n{loop}    }}\n" * times)
+    assert check(parse_kernel(text)).safe
 
 
 def test_a_part_of_a_range_is_no_run() -> None:

@@ -180,11 +180,13 @@ def both_numpy(x: np.ndarray, n: int, y: np.ndarray) -> None:
 
 @tg.kernel(warps=1)
 def banded(x: tg.Tensor["T", 16, "f32"], at: tg.Scalar["i32"], y: tg.Out["T", 16, "f32"], *, STAGES=1):
-    """A condition on a distance: of an absolute value, and one that is a factor."""
+    """Conditions on a distance: of an absolute value, one that is a factor, and one in a divisor."""
     total = tg.zeros((8, 16))
     for t in tg.tiles("T", 8):
         if tg.abs(t - at) < 2:
             total = total + tg.load(x[t, :], by=cuda.cp_async(), stages=STAGES) * tg.abs(at)
+        if tg.abs(t - at) == 1:
+            total = total + tg.load(x[t, :], by=cuda.cp_async(), stages=STAGES) * (99 // (tg.abs(at) + 1))
         y[t, :] = total
 
 
@@ -194,6 +196,8 @@ def banded_numpy(x: np.ndarray, at: int, y: np.ndarray) -> None:
         part = x[t : t + 8]
         if abs(t // 8 - at) < 2:
             total[: len(part)] += part * np.float32(abs(at))
+        if abs(t // 8 - at) == 1:
+            total[: len(part)] += part * np.float32(99 // (abs(at) + 1))
         y[t : t + 8] = total[: len(part)]
 
 

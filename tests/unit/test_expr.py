@@ -17,6 +17,7 @@ from tidegate.ir.expr import (
     binary,
     cdiv,
     evaluate,
+    least,
     less,
     mul,
     parse,
@@ -101,6 +102,20 @@ def test_values(text: str, expected: int) -> None:
 )
 def test_printed(e: Expr, text: str) -> None:
     assert str(e) == text
+
+
+@given(exprs, st.lists(st.integers(0, 30), min_size=2, max_size=2), st.integers(-30, 30))
+def test_nothing_is_less_than_the_least(e: Expr, natural: list[int], signed: int) -> None:
+    found = value(e, {"M": natural[0], "n": natural[1], "min": signed})
+    assert found is None or least(e, {"min"}) <= found
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("max(n - 5, 5 - n) + 1", 1), ("max(M - n, n - M)", 0), ("max(n - 3, 8 - n)", 3), ("cdiv(n + 1, 64)", 1)],
+)
+def test_the_least_is_close(text: str, expected: int) -> None:
+    assert least(parse(text), {"n"} if "max" in text else ()) == expected
 
 
 def test_division_by_zero_is_not_folded() -> None:

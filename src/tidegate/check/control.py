@@ -24,6 +24,7 @@ from tidegate.check.linear import (
     Term,
     Test,
     atoms,
+    halfway,
     single,
 )
 from tidegate.ir import expr as ex
@@ -194,7 +195,11 @@ class Env:
             case Extreme(op, a, b):
                 x, y = self.interval(self.resolve(a)), self.interval(self.resolve(b))
                 pick = min if op == "min" else max
-                return Interval(pick(x.low, y.low), pick(x.high, y.high))
+                found = Interval(pick(x.low, y.low), pick(x.high, y.high))
+                middle = halfway(term)
+                if middle is None:
+                    return found
+                return found & (Interval(middle, inf) if op == "max" else Interval(-inf, middle))
             case Opaque(value, (a, b)):
                 return _evaluated(value.op, self.bounds(a).exact, self.bounds(b).exact)
 

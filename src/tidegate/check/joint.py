@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from math import inf
 
 from tidegate.check.cases import Case
-from tidegate.check.control import ANY, Env, Place, Undecided, exactly
+from tidegate.check.control import ANY, Env, Interval, Place, Undecided, exactly
 from tidegate.check.explore import Explorer
-from tidegate.check.knowledge import NOTHING
+from tidegate.check.knowledge import NOTHING, Spot
 from tidegate.check.linear import (
     Atom,
     Extreme,
@@ -29,11 +30,11 @@ from tidegate.check.linear import (
     Term,
     Test,
     atoms,
+    expression,
     single,
 )
-from tidegate.check.sites import Group, groups
+from tidegate.check.sites import Group, everyone, groups
 from tidegate.check.state import At, Fault, Log, State
-from tidegate.ir import expr as ex
 from tidegate.ir import tir
 from tidegate.ir.text import print_stmt
 
@@ -45,19 +46,27 @@ MAX_SPLIT = 64
 LONG = 96
 """A loop with more iterations than this leaves out whole cycles."""
 
-Outside = tuple[tuple[tuple[Term, int] | None, int], ...]
-"""The loops around: size and number of those that end by a choice, and the index."""
+LoopId = tuple[Term, int]
+"""The term at which a loop ends, and which it is of the loops of a block that end there."""
 
-ChoiceId = tuple[Term, int, Outside]
-"""The size, which of several loops of a block that end by it, and where that block is executed."""
+Path = tuple[str | int, ...]
+"""Where a loop is: the group that executes it, and per block around the number of statements up to it."""
+
+Outside = tuple[tuple[LoopId | None, int], ...]
+"""The loops around: those that end by a choice, and the index of each."""
+
+ChoiceId = tuple[LoopId, Outside]
+"""The loop that ends by a choice, and where the block that it is in is executed."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What is known of a size within one execution of the loops that end by it: at least ``low``, or all."""
+    """What is known of a size within one execution of the loops that end by it: at least ``low``, or all. ``long``:
+    whether it was known before, and is large, so that whole cycles are left out."""
 
     low: int
     exact: int | None = None
+    long: bool = False
     done: frozenset[int] = frozenset()  # actors that have left their loop
 
 
@@ -105,7 +114,7 @@ class Joint:
             self.turn = min(able, key=lambda n: (self._progress(n), n))
 
     def _progress(self, number: int) -> tuple[int, ...]:
-        return tuple(v for x in self.actors[number].levels if x.choice is not None for v in (x.choice[1], x.index))
+        return tuple(v for x in self.actors[number].levels if x.choice is not None for v in (x.choice[0][1], x.index))
 
     @property
     def stuck(self) -> bool:
@@ -155,15 +164,22 @@ class Roles(Explorer):
     def _segment(self, bodies: Mapping[str, tuple[tir.Stmt, ...]], states: list[State], env: Env) -> list[State]:
         """Runs the actors of a segment to their ends, from each of the states."""
         table = groups(self.kernel)
-        self.numbers: dict[int, dict[int, int]] = {}
-        self.loops = {name: frozenset(_loop_ids(self, body)) for name, body in bodies.items()}
+        self.ids: dict[Path, LoopId] = {}
+        for name, body in bodies.items():
+            self._number(body, (name,), env, Counter())
+        self.loops = {name: frozenset(loop for path, loop in self.ids.items() if path[0] == name) for name in bodies}
         final: dict[bytes, State] = {}
         for start in states:
             actors = [Actor(table[name], (Level(body),)) for name, body in bodies.items()]
             work = [Joint(actors, 0, start, {})]
             seen: set[tuple[object, ...]] = set()
             while work:
-                end = self._until_end(work.pop(), env, work, seen)
+                joint = work.pop()
+                try:
+                    end = self._until_end(joint, env, work, seen)
+                except Fault as fault:
+                    fault.spot = Spot(self._told(joint, env), NOTHING)
+                    raise
                 if end is not None:
                     final.setdefault(self.machine.key(end), end)
         return list(final.values())
@@ -189,7 +205,7 @@ class Roles(Explorer):
             if looped is not None and looped == self._leader(joint):
                 level = joint.actors[looped].levels[-1]
                 assert level.choice is not None
-                if self._long(joint, level.choice):
+                if joint.choices[level.choice].long:
                     self._skip(joint, level, skips)
                     continue
                 key = self._key(joint)
@@ -199,6 +215,15 @@ class Roles(Explorer):
             if joint.stuck and any(actor.levels for actor in joint.actors):
                 raise self._deadlock(joint, env)
         return joint.state
+
+    def _told(self, joint: Joint, env: Env) -> Env:
+        """The environment with what is known of sizes by choices."""
+        told = {
+            loop[0]: Interval(known.low, inf if known.exact is None else known.exact)
+            for (loop, _), known in joint.choices.items()
+            if isinstance(loop[0], Atom) and loop[0] in env.atoms
+        }
+        return replace(env, atoms={**env.atoms, **told})
 
     # ------------------------------------------------------------------------------------------ steps
 
@@ -265,22 +290,33 @@ class Roles(Explorer):
         if start.terms:
             raise Undecided(f"the loop over {loop.index} begins at {loop.start}, which has no single value")
         choice: ChoiceId | None = None
-        term = end.terms[0][0] if len(end.terms) == 1 and end.terms[0][1] == 1 else None
-        outside = tuple((x.choice and x.choice[:2], x.index) for x in actor.levels if x.loop is not None)
-        if term is not None and isinstance(term, (Atom, Opaque, Quotient)):
-            choice = (term, _occurrence(self, after[-1].body, loop), outside)
+        identity = self.ids[actor.group.name, *(x.at for x in after)]
+        outside = tuple((x.choice and x.choice[0], x.index) for x in actor.levels if x.loop is not None)
+        term = _only(end)
+        if isinstance(term, (Atom, Opaque, Quotient)):
+            choice = identity, outside
             self.open = True
             low = int(env.atoms[term].low) if isinstance(term, Atom) and term in env.atoms else 0
             joint.choices.setdefault(choice, Choice(low))
         elif end.terms:
             raise Undecided(f"the end of the loop over {loop.index}, {loop.stop}, is not decided")
         elif end.const - start.const > LONG and not self.exact:
-            term = Atom(ex.Int(end.const))
-            choice = (term, _occurrence(self, after[-1].body, loop), outside)
-            joint.choices.setdefault(choice, Choice(end.const, end.const))
-            end = single(term)
+            choice = identity, outside
+            joint.choices.setdefault(choice, Choice(end.const, end.const, long=True))
         level = Level(loop.body, 0, loop, start.const, start.const, end, choice)
         self._round(joint, number, after, level, env)
+
+    def _number(self, body: tuple[tir.Stmt, ...], path: Path, env: Env, seen: Counter[Term]) -> None:
+        """Identifies the loops in a body. ``seen``: those before it in its block, conditional parts included."""
+        for at, stmt in enumerate(body, 1):
+            if isinstance(stmt, tir.If):
+                self._number(stmt.body, (*path, at), env, seen)
+            elif isinstance(stmt, tir.For):
+                end = self._value(self.reader.linear(stmt.stop), Actor(everyone(self.kernel), ()), env)
+                term = _only(end) or Atom(expression(end))
+                self.ids[*path, at] = term, seen[term]
+                seen[term] += 1
+                self._number(stmt.body, (*path, at), env, Counter())
 
     def _round(self, joint: Joint, number: int, outer: tuple[Level, ...], level: Level, env: Env) -> bool:
         """Begins the iteration at ``level.index`` if there is one."""
@@ -296,7 +332,7 @@ class Roles(Explorer):
         """The value of a size is forgotten once all actors have left the loops that end by it."""
         known = joint.choices[choice]
         done = known.done | {number}
-        sharing = {n for n, a in enumerate(joint.actors) if choice[:2] in self.loops[a.group.name]}
+        sharing = {n for n, a in enumerate(joint.actors) if choice[0] in self.loops[a.group.name]}
         if sharing <= done:
             del joint.choices[choice]
         else:
@@ -381,8 +417,8 @@ class Roles(Explorer):
     def _choice_of(self, form: Linear, actor: Actor) -> ChoiceId | None:
         if len(form.terms) != 1:
             return None
-        own = (x.choice for x in reversed(actor.levels) if x.choice is not None)
-        return next((choice for choice in own if choice[0] == form.terms[0][0]), None)
+        own = (x for x in reversed(actor.levels) if x.choice is not None)
+        return next((x.choice for x in own if _only(x.end) == form.terms[0][0]), None)
 
     def _open(self, test: Test, c: int, choice: ChoiceId, low: int) -> bool:
         """A test on a size that is at least ``low``: decided, or the run splits."""
@@ -404,15 +440,11 @@ class Roles(Explorer):
         inside = (n for n, a in enumerate(joint.actors) if any(x.choice is not None for x in a.levels))
         return next(inside, None)
 
-    def _long(self, joint: Joint, choice: ChoiceId) -> bool:
-        term = choice[0]
-        return isinstance(term, Atom) and isinstance(term.value, ex.Int)
-
     def _references(self, joint: Joint) -> dict[ChoiceId, int]:
         """Choices whose loops are in their middle in all actors that share them, with the smallest index there."""
         found: dict[ChoiceId, int] = {}
         for choice, known in joint.choices.items():
-            sharing = {n for n, a in enumerate(joint.actors) if choice[:2] in self.loops[a.group.name]}
+            sharing = {n for n, a in enumerate(joint.actors) if choice[0] in self.loops[a.group.name]}
             inside = [(n, x) for n in sharing for x in joint.actors[n].levels if x.choice == choice]
             if not inside or {n for n, _ in inside} | known.done != sharing:
                 continue
@@ -426,10 +458,10 @@ class Roles(Explorer):
 
         def outer(choice: ChoiceId) -> tuple[object, ...]:
             places: list[object] = []
-            for depth, (around, index) in enumerate(choice[2]):
-                full = (*around, choice[2][:depth]) if around is not None else None
+            for depth, (around, index) in enumerate(choice[1]):
+                full = (around, choice[1][:depth]) if around is not None else None
                 places.append((str(around), index - reference[full]) if full in reference else index)
-            return (str(choice[0]), choice[1], *places)
+            return (*map(str, choice[0]), *places)
 
         def place(x: Level) -> tuple[object, ...]:
             if x.choice in reference:
@@ -511,33 +543,6 @@ def segments(kernel: tir.Kernel) -> Iterator[dict[str, tuple[tir.Stmt, ...]]]:
         yield roles
 
 
-def _ends_by(explorer: Explorer, loop: tir.For) -> Term | None:
-    """The one term at which a loop ends."""
-    terms = explorer.reader.linear(loop.stop).terms
-    return terms[0][0] if len(terms) == 1 else None
-
-
-def _occurrence(explorer: Roles, body: tuple[tir.Stmt, ...], loop: tir.For) -> int:
-    """Which of the loops of a block with the same end."""
-    if id(body) not in explorer.numbers:  # counted once, as blocks may be long; they outlive the table
-        seen: Counter[Term | None] = Counter()
-        table = explorer.numbers[id(body)] = {}
-        for stmt in body:
-            if isinstance(stmt, tir.For):
-                end = _ends_by(explorer, stmt)
-                table.setdefault(id(stmt), seen[end])
-                seen[end] += 1
-    return explorer.numbers[id(body)][id(loop)]
-
-
-def _loop_ids(explorer: Roles, body: tuple[tir.Stmt, ...]) -> Iterator[tuple[Term, int]]:
-    """What the choices of the loops in a body are, apart from indices around them."""
-    for stmt in body:
-        if isinstance(stmt, tir.For):
-            term = _ends_by(explorer, stmt)
-            known = explorer.reader.linear(stmt.stop)
-            term = Atom(ex.Int(known.const)) if term is None and not known.terms else term
-            if term is not None:
-                yield term, _occurrence(explorer, body, stmt)
-        if isinstance(stmt, (tir.For, tir.If)):
-            yield from _loop_ids(explorer, stmt.body)
+def _only(form: Linear) -> Term | None:
+    """The one term of a form that has one, once, beside a constant."""
+    return form.terms[0][0] if len(form.terms) == 1 and form.terms[0][1] == 1 else None

@@ -138,6 +138,14 @@ def tests_of(formula: Formula) -> Iterator[Test]:
             yield from tests_of(part)
 
 
+def _surely(formula: Formula) -> Iterator[Test]:
+    if isinstance(formula, Test):
+        yield formula
+    elif formula.op == "&&":
+        for part in formula.parts:
+            yield from _surely(part)
+
+
 def single(term: Term) -> Linear:
     return Linear(0, ((term, 1),))
 
@@ -233,10 +241,7 @@ class Reader:
 
     def tests(self, e: ex.Expr) -> list[Test]:
         """Tests that surely hold where a condition does."""
-        if isinstance(e, ex.Bin) and e.op == "&&":
-            return [*self.tests(e.a), *self.tests(e.b)]
-        formula = self.formula(e)
-        return [formula] if isinstance(formula, Test) else []
+        return list(_surely(self.formula(e)))
 
     def formula(self, e: ex.Expr) -> Formula:
         """A condition."""
@@ -245,18 +250,31 @@ class Reader:
         if isinstance(e, ex.Bin) and e.op in ("<", "<=", "==", "!="):
             a, b = self.linear(e.a), self.linear(e.b)
             if e.op in ("==", "!="):
-                return Test(e.op, a.plus(b, -1))
+                return self._zero(e.op, a.plus(b, -1))
             return self._at_least_zero(b.plus(a, -1).plus(Linear(-int(e.op == "<"))))
         return Test("!=", self.linear(e))
+
+    def _zero(self, op: str, d: Linear) -> Formula:
+        """``d == 0`` or ``d != 0``; with an absolute value in it, that it is no less and no more, or is either."""
+        if not any(self._is_absolute(term) for term, _ in d.terms):
+            return Test(op, d)
+        beyond = Linear(-int(op == "!="))
+        sides = tuple(self._at_least_zero(d.times(sign).plus(beyond)) for sign in (1, -1))
+        return Combined("&&" if op == "==" else "||", sides)
 
     def _at_least_zero(self, d: Linear) -> Formula:
         """``d >= 0``. What is said of an absolute value is said of its sides: ``max(x, -x) < 2`` of x."""
         for term, c in d.terms:
-            if isinstance(term, Extreme) and term.op == "max" and term.b == term.a.times(-1) and term not in self.whole:
+            if self._is_absolute(term):
+                assert isinstance(term, Extreme)
                 rest = d.plus(single(term), -c)
                 sides = tuple(self._at_least_zero(rest.plus(side, c)) for side in (term.a, term.b))
                 return Combined("||" if c > 0 else "&&", sides)
         return Test(">=", self._tightened(d))
+
+    def _is_absolute(self, term: Term) -> bool:
+        """Whether a term is ``max(x, -x)`` and is taken apart: a number of trips is not."""
+        return isinstance(term, Extreme) and term.op == "max" and term.b == term.a.times(-1) and term not in self.whole
 
     def _tightened(self, d: Linear) -> Linear:
         """``K - t*x - 1 >= 0`` says ``x < cdiv(K, t)``: the form in which it meets the loop bound."""
@@ -301,6 +319,14 @@ def term_expression(term: Term) -> ex.Expr:
             return ex.binary("%", expression(value), modulus)
         case Quotient(value, divisor):
             return ex.binary("/", expression(value), divisor)
+
+
+def halfway(term: Extreme) -> int | None:
+    """What a maximum of two forms is at least, a minimum at most, where their sum is known: 0 for ``max(x, -x)``."""
+    both = term.a.plus(term.b)
+    if both.terms:
+        return None
+    return -(-both.const // 2) if term.op == "max" else both.const // 2
 
 
 def parts_of(term: Term) -> tuple[Linear, ...]:

@@ -12,7 +12,20 @@ from dataclasses import dataclass
 from itertools import combinations_with_replacement
 from math import gcd, inf
 
-from tidegate.check.linear import Atom, Extreme, Index, Linear, Mod, Opaque, Quotient, Reader, Term, expression, single
+from tidegate.check.linear import (
+    Atom,
+    Extreme,
+    Index,
+    Linear,
+    Mod,
+    Opaque,
+    Quotient,
+    Reader,
+    Term,
+    expression,
+    halfway,
+    single,
+)
 from tidegate.check.sites import Group, everyone, groups
 from tidegate.ir import expr as ex
 from tidegate.ir import tir
@@ -189,7 +202,9 @@ def _natural(term: Term, facts: tuple[Linear, ...], reader: Reader, depth: int) 
             return all(at_least_0(reader.linear(e), facts, reader, depth - 1) for e in (a, b))
         case Extreme(op, one, other) if depth:
             enough = any if op == "max" else all
-            return enough(at_least_0(form, facts, reader, depth - 1) for form in (one, other))
+            middle = halfway(term) if op == "max" else None
+            surely = middle is not None and middle >= 0
+            return surely or enough(at_least_0(form, facts, reader, depth - 1) for form in (one, other))
     return False
 
 

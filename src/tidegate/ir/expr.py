@@ -264,14 +264,19 @@ def least(e: Expr, signed: Container[str] = ()) -> float:
             return a + b
         case "-":
             return a - e.b.value if isinstance(e.b, Int) else -math.inf
-        case "min" | "max":
-            return min(a, b) if e.op == "min" else max(a, b)
+        case "min":
+            return min(a, b)
+        case "max":
+            both = difference(e.a, binary("-", 0, e.b))  # an absolute value: neither is known, but their sum
+            return max(a, b) if both is None else max(a, b, -(-both // 2))
         case "*":
             return a * b if a >= 0 and b >= 0 else -math.inf
-        case "/" | "cdiv":
-            return 0 if a >= 0 and b >= 1 else -math.inf
-        case "%":
-            return 0 if b >= 1 else -math.inf
+        case "/" | "cdiv" if a >= 0 and b >= 1:
+            return int(e.op == "cdiv" and a >= 1)
+        case "%" if b >= 1:
+            return 0
+        case "/" | "cdiv" | "%":
+            return -math.inf
     return 0  # of conditions
 
 

@@ -8,7 +8,7 @@ too is a question of order.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
@@ -222,9 +222,11 @@ def _well_formed(name: str, where: str) -> Iterator[Violation]:
 
 def _scopes(kernel: tir.Kernel, places: list[Placed]) -> Iterator[Violation]:
     """Expressions use names in scope, and divide by what is positive."""
-    dims: dict[str, bool] = {d.name: (d.value or 0) > 0 for d in kernel.dims}
+    dims: dict[str, int | None] = {d.name: d.value for d in kernel.dims}
     axes: set[str] = {a.name for a in kernel.grid}
     integers = {s.name for s in kernel.scalars if s.dtype == I32}
+    loops = (place.stmt for place in places if isinstance(place.stmt, tir.For))
+    signed = {*integers, *(loop.index for loop in loops if least(loop.start, integers) < 0)}
     for param in kernel.params:
         for extent in param.shape:
             yield from _in_scope(extent, dims, set(), print_declaration(param))
@@ -237,13 +239,15 @@ def _scopes(kernel: tir.Kernel, places: list[Placed]) -> Iterator[Violation]:
             others = axes | integers | set(place.indices)
             if isinstance(place.stmt, tir.Splat) and isinstance(e, Sym):
                 others |= {s.name for s in kernel.arguments}
-            yield from _in_scope(e, dims, others, place.where)
+            yield from _in_scope(e, dims, others, place.where, signed)
         start = place.stmt.start if isinstance(place.stmt, tir.For) else Int(0)
         if integers & set(symbols(start)) and least(start, integers) < 0:
             yield Violation(place.where, f"it begins at {start}, which is not surely 0 or more")
 
 
-def _in_scope(e: Expr, dims: Mapping[str, bool], others: set[str], where: str) -> Iterator[Violation]:
+def _in_scope(
+    e: Expr, dims: Mapping[str, int | None], others: set[str], where: str, signed: Container[str] = ()
+) -> Iterator[Violation]:
     for name in dict.fromkeys(symbols(e)):
         if name not in dims.keys() | others:
             known = ", ".join(sorted(dims.keys() | others)) or "none"
@@ -251,18 +255,10 @@ def _in_scope(e: Expr, dims: Mapping[str, bool], others: set[str], where: str) -
                 where,
                 f"{name!r} in {e} is not in scope (sizes, and in the body grid axes, indices and integers: {known})",
             )
+    sizes = {name: Int(value) for name, value in dims.items() if value is not None}
     for divisor in _divisors(e):
-        if not _positive(divisor, dims):
+        if least(substitute(divisor, sizes), signed) < 1:
             yield Violation(where, f"{e} divides by {divisor}, which is not surely positive")
-
-
-def _positive(e: Expr, dims: Mapping[str, bool]) -> bool:
-    """Whether e is at least 1, for ``dims`` that say of each size whether it is; a launch argument may be 0."""
-    if isinstance(e, Bin):
-        if e.op in ("+", "*", "min", "cdiv"):
-            return _positive(e.a, dims) and _positive(e.b, dims)
-        return e.op == "max" and (_positive(e.a, dims) or _positive(e.b, dims))
-    return e.value > 0 if isinstance(e, Int) else dims.get(e.name, False)
 
 
 def _divisors(e: Expr) -> Iterator[Expr]:
