@@ -117,6 +117,41 @@ def test_constants_and_module_values_choose_the_code(one: FakeDriver, monkeypatc
         kernel(*pair(), BY=[1.0])
 
 
+@pytest.mark.parametrize("values", [(0.0, -0.0), (-0.0, 0.0, 0), (1, 1.0), ((2, 0.0), (2, -0.0), (2.0, 0.0))])
+def test_values_that_only_compare_equal_are_others(one: FakeDriver, values: tuple[Any, ...]) -> None:
+    @tg.kernel(warps=1)
+    def scaled(x: tg.Tensor["R", 32, "f32"], y: tg.Out["R", 32, "f32"], *, BY=(1,)):
+        for r in tg.grid(tg.tiles("R", 4)):
+            y[r, :] = tg.load(x[r, :]) * (BY[-1] if isinstance(BY, tuple) else BY)
+
+    for _ in range(2):
+        for value in values:
+            scaled(*pair(), BY=value)
+    assert one.calls.count("cuLibraryLoadData") == len(values)
+    fresh = [make_like(scaled).compile("sm_90a", BY=value).cuda for value in values]
+    assert [scaled.compile("sm_90a", BY=value).cuda for value in values] == fresh
+
+
+def make_like(kernel: Any) -> Any:
+    return tg.kernel(warps=1)(kernel.function)
+
+
+def test_variables_of_enclosing_functions_choose_the_code(one: FakeDriver) -> None:
+    by = 2.0
+
+    @tg.kernel(warps=1)
+    def scaled(x: tg.Tensor["R", 32, "f32"], y: tg.Out["R", 32, "f32"]):
+        for r in tg.grid(tg.tiles("R", 4)):
+            y[r, :] = tg.load(x[r, :]) * by
+
+    scaled(*pair())
+    before = scaled.compile("sm_90a").cuda
+    by = 3.0
+    scaled(*pair())
+    assert scaled.compile("sm_90a").cuda != before
+    assert one.calls.count("cuLibraryLoadData") == 2
+
+
 def test_tensors_are_checked_every_time(one: FakeDriver) -> None:
     kernel = make()
     x, y = pair()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from tidegate.errors import BadCall, NoSource, UnknownConstant, WrongOccupancy, WrongWarps
 from tidegate.ir import hir
+from tidegate.lang.values import key_of, keys_of
 from tidegate.span import calling
 
 if TYPE_CHECKING:
@@ -169,17 +170,19 @@ class Kernel:
     def captured(self) -> tuple[Any, ...]:
         """The values that the kernel reads from its module and enclosing functions now: compile-time values that no
         caller gives. What was compiled for others is not used again."""
-        return tuple([_value(names, name) for names, name in self._captures])
+        return tuple([key_of(names.get(name)) for names, name in self._captures])
 
     @functools.cached_property
-    def _captures(self) -> tuple[tuple[Any, str], ...]:
+    def _captures(self) -> tuple[tuple[Mapping[str, Any], str], ...]:
         """Where those values live: the names that the function's code loads, without modules and functions."""
-        found = []
-        for name in self.function.__code__.co_names:
-            value = self.function.__globals__.get(name)
-            if value is not None and not callable(value) and not isinstance(value, types.ModuleType):
-                found.append((self.function.__globals__, name))
-        return tuple(found)
+        from tidegate.lang.source import Cells
+
+        code = self.function.__code__
+        asked: list[tuple[Mapping[str, Any], str]] = [(self.function.__globals__, name) for name in code.co_names]
+        asked += [(Cells(self.function), name) for name in code.co_freevars]
+        found = ((names, name, names.get(name)) for names, name in asked)
+        none = (types.ModuleType, type(None))
+        return tuple((names, name) for names, name, v in found if not callable(v) and not isinstance(v, none))
 
     # -------------------------------------------------------------------------------------- meaning
 
@@ -213,7 +216,9 @@ class Kernel:
         by_name = all(x is None or isinstance(x, str) for x in (target, plan))
         if not by_name or (plan and plan.endswith(".json")) or not isinstance(share, bool):
             return compile_program(program, target, plan, share)
-        key = (program, target, plan, share)  # equal requests share one result and what it has made so far
+        constants = {name: given.get(name, default) for name, default in self.signature.constants}
+        # Equal requests share one result and what it has made so far.
+        key = (program, self.captured(), *keys_of(constants), target, plan, share)
         if key not in self.compiled:
             self.compiled[key] = compile_program(program, target, plan, share)
         return self.compiled[key]
@@ -240,16 +245,6 @@ class Kernel:
 
         self._launch = caller_of(self)
         return self._launch
-
-
-def _value(names: Mapping[str, Any], name: str) -> Any:
-    """A value that can be part of a key."""
-    value = names.get(name)
-    try:
-        hash(value)
-    except TypeError:
-        return repr(value)
-    return value
 
 
 def _hashable(name: str, value: Any) -> None:

@@ -9,11 +9,10 @@ import inspect
 import keyword
 import numbers
 from collections import ChainMap
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, replace
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 from tidegate.errors import BadSignature, CompileTimeFailure, NoSource, Span, TidegateError, UnknownName
 from tidegate.lang.advice import instead_of
@@ -83,11 +82,27 @@ def read(function: Callable[..., Any]) -> Source:
 
 def _names(function: Callable[..., Any]) -> ChainMap[str, Any]:
     """A live view of what the function's body can see: enclosing functions, the module, builtins."""
-    closure = {}
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        with suppress(ValueError):  # not assigned yet
-            closure[name] = cell.cell_contents
-    return ChainMap(closure, function.__globals__, vars(builtins))
+    enclosing = cast("MutableMapping[str, Any]", Cells(function))  # nobody writes to it
+    return ChainMap(enclosing, function.__globals__, vars(builtins))
+
+
+class Cells(Mapping[str, Any]):
+    """The variables of enclosing functions that a function uses, as they are now; without those not yet assigned."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+
+    def __getitem__(self, name: str) -> Any:
+        try:
+            return self._cells[name].cell_contents
+        except ValueError:
+            raise KeyError(name) from None
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in self._cells if name in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 @dataclass(frozen=True)

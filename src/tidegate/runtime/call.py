@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from tidegate.lang.values import keys_of
 from tidegate.runtime import others
 from tidegate.runtime.arrays import Described
 from tidegate.runtime.prepared import Prepared, Ready
@@ -93,7 +94,7 @@ def caller(
     latest = Kind(lambda *tensors: False, ())
 
     def call(arrays: Sequence[Any], given: Mapping[str, Any], more: Sequence[int] = ()) -> None:
-        constants = (*given.items(), *(captured() if captured is not None else ())) if given or captured else ()
+        constants = keys_of(given) if captured is None else (*keys_of(given), *captured())
         kind = latest
         try:
             pointers = addresses(*arrays)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.errors import NoDriver
 from tidegate.ir.dtypes import DTYPES
+from tidegate.lang.values import keys_of
 from tidegate.ops.arguments import split
 from tidegate.ops.plain import bind_sizes
 from tidegate.runtime import device as devices
@@ -58,7 +59,7 @@ def compiled_for(kernel: Kernel, arrays: Sequence[Described], given: Mapping[str
     index = arrays[0].device if arrays else 0
     shapes = tuple(a.shape for a in arrays)
     captured = kernel.captured()
-    fit = (shapes, misaligned % POINTER_ALIGN, strided, index, captured, *given.items())
+    fit = (shapes, misaligned % POINTER_ALIGN, strided, index, captured, *keys_of(given))
     with _compiling:
         found: Compiled | None = kernel.fitting.get(fit)
         return found or remember(kernel.fitting, fit, _compiled(kernel, arrays, misaligned, strided, index, given))
@@ -95,7 +96,7 @@ def _compiled(
     sizes = bind_sizes(kernel.program(**options), arrays)
     align = gcd(misaligned, POINTER_ALIGN)
     multiples = {d: gcd(sizes[d], MULTIPLE_MAX) or MULTIPLE_MAX for d in kernel.dims}
-    key = (device.arch, align, kernel.captured(), *multiples.items(), *options.items(), plan, share)
+    key = (device.arch, align, kernel.captured(), *multiples.items(), *keys_of(options), plan, share)
     if key not in kernel.launches:
         program = kernel.program(multiples, **options)
         kernel.launches[key] = compile_program(program, device.arch, plan, share, align)
