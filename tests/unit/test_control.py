@@ -185,7 +185,7 @@ def banded(x: tg.Tensor["T", 16, "f32"], at: tg.Scalar["i32"], y: tg.Out["T", 16
     for t in tg.tiles("T", 8):
         if tg.abs(t - at) < 2:
             total = total + tg.load(x[t, :], by=cuda.cp_async(), stages=STAGES) * tg.abs(at)
-        if tg.abs(t - at) == 1:
+        if tg.abs(x=t - at) == tg.minimum(b=1, a=tg.abs(at) + 1):
             total = total + tg.load(x[t, :], by=cuda.cp_async(), stages=STAGES) * (99 // (tg.abs(at) + 1))
         y[t, :] = total
 

@@ -26,6 +26,9 @@ ARITHMETIC: dict[type[ast.operator], str] = {
 
 EXTREMES: dict[Any, str] = {surface.minimum: "min", surface.maximum: "max"}
 
+OPERANDS: dict[Any, tuple[str, ...]] = {surface.minimum: ("a", "b"), surface.maximum: ("a", "b"), surface.abs: ("x",)}
+"""Functions whose values are integers if all that they are given is."""
+
 COMPARISONS: dict[type[ast.cmpop], str] = {
     ast.Lt: "<",
     ast.LtE: "<=",
@@ -157,11 +160,10 @@ class Windows(Elementwise):
                 return self.is_integer(node.operand, tiles)
             case ast.Call() if not self.static(node):
                 function = self.function(node)
-                if function in EXTREMES:
-                    some = len(node.args) == 2 and not all(map(self.static, node.args))
-                    return some and all(self.is_integer(a, tiles) for a in node.args)
-                if function is surface.abs:
-                    return len(node.args) == 1 and self.is_integer(node.args[0], tiles)
+                if function in OPERANDS:
+                    given = operands(node, OPERANDS[function])
+                    some = bool(given) and (function not in EXTREMES or not all(map(self.static, given)))
+                    return some and all(self.is_integer(a, tiles) for a in given)
                 return function in INTEGERS or (function is surface.load and self.is_element(node))
         if isinstance(node, ast.Slice) or not self.static(node):
             return False
@@ -196,9 +198,9 @@ class Windows(Elementwise):
             case ast.Call() if not self.static(node):
                 function = self.function(node)
                 if function in EXTREMES:
-                    return binary(EXTREMES[function], *map(self.integer, node.args))
+                    return binary(EXTREMES[function], *map(self.integer, operands(node, OPERANDS[function])))
                 if function is surface.abs:
-                    inner = self.integer(node.args[0])
+                    (inner,) = map(self.integer, operands(node, OPERANDS[function]))
                     return binary("max", inner, self.within_32_bits(binary("-", 0, inner), node))
                 if function in EDGES:
                     return self.edge(node)
@@ -389,3 +391,11 @@ def compared(op: ast.cmpop, a: Expr, b: Expr) -> Expr:
     """``a op b`` with < and <= only."""
     sign = COMPARISONS[type(op)]
     return binary({">": "<", ">=": "<="}[sign], b, a) if sign in (">", ">=") else binary(sign, a, b)
+
+
+def operands(node: ast.Call, names: tuple[str, ...]) -> list[ast.expr]:
+    """The arguments of a call, by position and by name, in the order of its parameters; none if they do not fit."""
+    given: dict[str | None, ast.expr] = {**dict(zip(names, node.args, strict=False))}
+    given |= {k.arg: k.value for k in node.keywords}
+    fit = given.keys() == set(names) and len(node.args) + len(node.keywords) == len(names)
+    return [given[name] for name in names] if fit else []
