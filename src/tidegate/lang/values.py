@@ -22,4 +22,4 @@ def key_of(value: Any) -> Hashable:
 
 def keys_of(given: Mapping[str, Any]) -> tuple[Hashable, ...]:
     """Named values as a key."""
-    return (*given, *map(key_of, given.values())) if given else ()
+    return (*given, *map(key_of, given.values()))

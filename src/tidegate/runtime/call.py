@@ -94,7 +94,9 @@ def caller(
     latest = Kind(lambda *tensors: False, ())
 
     def call(arrays: Sequence[Any], given: Mapping[str, Any], more: Sequence[int] = ()) -> None:
-        constants = keys_of(given) if captured is None else (*keys_of(given), *captured())
+        constants: Key = keys_of(given) if given else ()
+        if captured is not None:
+            constants = (*constants, *captured())
         kind = latest
         try:
             pointers = addresses(*arrays)
