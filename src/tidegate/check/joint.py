@@ -483,7 +483,8 @@ class Roles(Explorer):
         assert level.loop is not None
         if level.choice not in self._references(joint):
             return
-        key = self._key(joint, but=level.choice)
+        # What recurs in another execution of the loop, with other indices around, is no cycle of this one.
+        key = (level.choice, *self._key(joint, but=level.choice))
         before = skips.setdefault(key, level.index)
         exact = joint.choices[level.choice].exact
         assert exact is not None
