@@ -236,6 +236,18 @@ def test_roles_with_several_loops_of_one_end(text: str, times: int) -> None:
     assert check(parse_kernel(text)).safe
 
 
+@pytest.mark.parametrize(("copies", "reads"), [(300, 100), (100, 300), (300, 300)])
+@pytest.mark.parametrize("end", ["(i + 1) / 2", "i", "i % 2"])
+def test_roles_whose_long_loops_end_elsewhere_deadlock(end: str, copies: int, reads: int) -> None:
+    """Nothing is left out of two loops together that are not as long as one another."""
+    text = HANDSHAKE.replace("CONDITION", "0 <= n").replace("[200, 128]", "[400, 128]")
+    copier, reader = re.findall("    for n.*?\n    }\n", text, re.DOTALL)
+    for loop, length in ((copier, copies), (reader, reads)):
+        longer = loop.replace(".. 200", f".. {end} + {length}")
+        text = text.replace(loop, f"    for i = 1 .. 2 {{\n{longer}    }}\n")
+    assert check(parse_kernel(text)).safe == (copies == reads)
+
+
 NESTED = """
 kernel k target sm_90a warps 5 smem 7280
 dim N

@@ -164,6 +164,15 @@ def test_the_header_is_included_as_far_as_it_is_used() -> None:
     assert "from_bf16" in header_for("maximum(from_bf16(x), y)")
 
 
+def test_indices_that_may_be_negative_are_divided_as_the_language_says() -> None:
+    """C++ rounds towards zero, TIR down."""
+    loop = (
+        "for j = 0 - 3 .. 2 {{\nfor i = {} .. 3 {{\nif i / 2 == M {{\nld_global x <- a[0 < M, 0] bytes 16\n}}\n}}\n}}"
+    )
+    assert "floor_div(i, 2)" in emit(one_warp(loop.format("j")))
+    assert "i / 2" in emit(one_warp(loop.format("max(j, 0)")))
+
+
 def test_every_sync_shows_its_id_and_reason() -> None:
     text = emit(parse_kernel(TRANSPOSE))
     lines = [line.strip() for line in text.splitlines()]

@@ -123,6 +123,18 @@ body {
 KERNELS = {"gemm": GEMM, "transpose": TRANSPOSE, "wide": WIDE, "roles": ROLES}
 
 
+@pytest.mark.parametrize(
+    ("start", "divisor", "legal"),
+    [("j", "i + 1", False), ("j + 2", "i + 1", False), ("max(j, 0)", "i + 1", True), ("j", "max(i, 0 - i) + 1", True),
+     ("0", "(i + 4) / 4", True), ("0", "cdiv(i + 1, N)", True), ("0", "i", False)],
+)  # fmt: skip
+def test_divisors_are_surely_positive(start: str, divisor: str, legal: bool) -> None:
+    """An index that begins at one that may be negative may be negative itself."""
+    loops = f"for j = 0 - 3 .. 2 {{\nfor i = {start} .. 3 {{\nif 7 / ({divisor}) < 9 {{\n}}\n}}\n}}\n"
+    text = KERNELS["transpose"].replace("body {\n", "body {\n" + loops)
+    assert (verify(parse_kernel(text)) == []) == legal
+
+
 @pytest.mark.parametrize("name", KERNELS)
 def test_legal(name: str) -> None:
     assert verify(parse_kernel(KERNELS[name])) == []

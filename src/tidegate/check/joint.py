@@ -302,18 +302,22 @@ class Roles(Explorer):
             raise Undecided(f"the end of the loop over {loop.index}, {loop.stop}, is not decided")
         elif end.const - start.const > LONG and not self.exact:
             choice = identity, outside
-            joint.choices.setdefault(choice, Choice(end.const, end.const, long=True))
+            if joint.choices.setdefault(choice, Choice(end.const, end.const, long=True)).exact != end.const:
+                raise Undecided(f"the loop over {loop.index} of some role ends elsewhere than that of another")
         level = Level(loop.body, 0, loop, start.const, start.const, end, choice)
         self._round(joint, number, after, level, env)
 
     def _number(self, body: tuple[tir.Stmt, ...], path: Path, env: Env, seen: Counter[Term]) -> None:
         """Identifies the loops in a body. ``seen``: those before it in its block, conditional parts included."""
+        indices = {s.index for s in tir.walk(self.kernel.body) if isinstance(s, tir.For)}
         for at, stmt in enumerate(body, 1):
             if isinstance(stmt, tir.If):
                 self._number(stmt.body, (*path, at), env, seen)
             elif isinstance(stmt, tir.For):
                 end = self._value(self.reader.linear(stmt.stop), Actor(everyone(self.kernel), ()), env)
-                term = _only(end) or Atom(expression(end))
+                term = _only(end)
+                if term is None or any(a.name in indices for a in atoms(end) if isinstance(a, Index)):
+                    term = Atom(expression(end))  # what it is, if not how many, differs from trip to trip around
                 self.ids[*path, at] = term, seen[term]
                 seen[term] += 1
                 self._number(stmt.body, (*path, at), env, Counter())

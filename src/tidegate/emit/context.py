@@ -14,6 +14,7 @@ from tidegate.emit.header import header_names
 from tidegate.ir import tir
 from tidegate.ir.expr import Expr, Int, Sym, least
 from tidegate.ir.layout import Layout
+from tidegate.ir.spec import signed
 
 # Words of C++ and CUDA, then those that the emitted text itself uses.
 RESERVED = frozenset(
@@ -123,8 +124,8 @@ class Context:
 
     @cached_property
     def signed(self) -> frozenset[str]:
-        """Names of integers that may be negative; sizes and indices start at 0 or above."""
-        return frozenset(s.name for s in self.kernel.scalars)
+        """Names of integers that may be negative."""
+        return signed(self.kernel)
 
     @cached_property
     def fixed(self) -> dict[str, int]:

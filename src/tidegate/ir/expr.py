@@ -271,6 +271,8 @@ def least(e: Expr, signed: Container[str] = ()) -> float:
             return max(a, b) if both is None else max(a, b, -(-both // 2))
         case "*":
             return a * b if a >= 0 and b >= 0 else -math.inf
+        case "/" | "cdiv" if isinstance(e.b, Int) and e.b.value > 0 and a > -math.inf:
+            return EVALUATE[e.op](int(a), e.b.value)
         case "/" | "cdiv" if a >= 0 and b >= 1:
             return int(e.op == "cdiv" and a >= 1)
         case "%" if b >= 1:

@@ -225,8 +225,7 @@ def _scopes(kernel: tir.Kernel, places: list[Placed]) -> Iterator[Violation]:
     dims: dict[str, int | None] = {d.name: d.value for d in kernel.dims}
     axes: set[str] = {a.name for a in kernel.grid}
     integers = {s.name for s in kernel.scalars if s.dtype == I32}
-    loops = (place.stmt for place in places if isinstance(place.stmt, tir.For))
-    signed = {*integers, *(loop.index for loop in loops if least(loop.start, integers) < 0)}
+    negative = signed(kernel)
     for param in kernel.params:
         for extent in param.shape:
             yield from _in_scope(extent, dims, set(), print_declaration(param))
@@ -239,14 +238,24 @@ def _scopes(kernel: tir.Kernel, places: list[Placed]) -> Iterator[Violation]:
             others = axes | integers | set(place.indices)
             if isinstance(place.stmt, tir.Splat) and isinstance(e, Sym):
                 others |= {s.name for s in kernel.arguments}
-            yield from _in_scope(e, dims, others, place.where, signed)
+            yield from _in_scope(e, dims, others, place.where, negative)
         start = place.stmt.start if isinstance(place.stmt, tir.For) else Int(0)
         if integers & set(symbols(start)) and least(start, integers) < 0:
             yield Violation(place.where, f"it begins at {start}, which is not surely 0 or more")
 
 
+def signed(kernel: tir.Kernel) -> frozenset[str]:
+    """Names that may stand for a negative number: integers that are given or read, and indices of loops that begin
+    below 0."""
+    found = {str(s.name) for s in kernel.scalars}
+    for loop in (stmt for stmt in tir.walk(kernel.body) if isinstance(stmt, tir.For)):  # those around come first
+        if least(loop.start, found) < 0:
+            found.add(loop.index)
+    return frozenset(found)
+
+
 def _in_scope(
-    e: Expr, dims: Mapping[str, int | None], others: set[str], where: str, signed: Container[str] = ()
+    e: Expr, dims: Mapping[str, int | None], others: set[str], where: str, negative: Container[str] = ()
 ) -> Iterator[Violation]:
     for name in dict.fromkeys(symbols(e)):
         if name not in dims.keys() | others:
@@ -257,7 +266,7 @@ def _in_scope(
             )
     sizes = {name: Int(value) for name, value in dims.items() if value is not None}
     for divisor in _divisors(e):
-        if least(substitute(divisor, sizes), signed) < 1:
+        if least(substitute(divisor, sizes), negative) < 1:
             yield Violation(where, f"{e} divides by {divisor}, which is not surely positive")
 
 
