@@ -52,8 +52,8 @@ LoopId = tuple[Term, int]
 Path = tuple[str | int, ...]
 """Where a loop is: the group that executes it, and per block around the number of statements up to it."""
 
-Outside = tuple[tuple[LoopId | None, int], ...]
-"""The loops around: those that end by a choice, and the index of each."""
+Outside = tuple[tuple[LoopId, bool, int], ...]
+"""The loops around: whether each ends by a choice, and its index."""
 
 ChoiceId = tuple[LoopId, Outside]
 """The loop that ends by a choice, and where the block that it is in is executed."""
@@ -72,18 +72,19 @@ class Choice:
 
 @dataclass(frozen=True)
 class Level:
-    """A block that an actor is in: its statements, the next one, and for a loop index, end and choice."""
+    """A block that an actor is in: its statements, the next one, and for a loop what it is, index, end and choice."""
 
     body: tuple[tir.Stmt, ...]
     at: int = 0
     loop: tir.For | None = None
+    identity: LoopId | None = None
     index: int = 0
     start: int = 0
     end: Linear = field(default_factory=lambda: Linear(0))
     choice: ChoiceId | None = None
 
     def next(self) -> Level:
-        return Level(self.body, self.at + 1, self.loop, self.index, self.start, self.end, self.choice)
+        return replace(self, at=self.at + 1)
 
 
 @dataclass(frozen=True)
@@ -291,20 +292,24 @@ class Roles(Explorer):
             raise Undecided(f"the loop over {loop.index} begins at {loop.start}, which has no single value")
         choice: ChoiceId | None = None
         identity = self.ids[actor.group.name, *(x.at for x in after)]
-        outside = tuple((x.choice and x.choice[0], x.index) for x in actor.levels if x.loop is not None)
+        outside = tuple((x.identity, x.choice is not None, x.index) for x in actor.levels if x.identity is not None)
         term = _only(end)
         if isinstance(term, (Atom, Opaque, Quotient)):
+            if loop.index in self.survey.absolute:
+                where = f" (line {loop.line})" if loop.line else ""
+                what = f"compares {loop.index}{where} with more than constants and the end of its own loop"
+                raise Undecided(f"a condition or an end of a loop in a kernel with roles {what}")
             choice = identity, outside
             self.open = True
             low = int(env.atoms[term].low) if isinstance(term, Atom) and term in env.atoms else 0
             joint.choices.setdefault(choice, Choice(low))
         elif end.terms:
             raise Undecided(f"the end of the loop over {loop.index}, {loop.stop}, is not decided")
-        elif end.const - start.const > LONG and not self.exact:
+        elif end.const - start.const > LONG and not self.exact and loop.index not in self.survey.absolute:
             choice = identity, outside
             if joint.choices.setdefault(choice, Choice(end.const, end.const, long=True)).exact != end.const:
                 raise Undecided(f"the loop over {loop.index} of some role ends elsewhere than that of another")
-        level = Level(loop.body, 0, loop, start.const, start.const, end, choice)
+        level = Level(loop.body, 0, loop, identity, start.const, start.const, end, choice)
         self._round(joint, number, after, level, env)
 
     def _number(self, body: tuple[tir.Stmt, ...], path: Path, env: Env, seen: Counter[Term]) -> None:
@@ -406,7 +411,7 @@ class Roles(Explorer):
         form = self._value(test.value, actor, env)
         if not form.terms:
             return _truth(test.op, form.const)
-        choice = self._choice_of(form, actor)
+        choice = self._choice_of(form, test.value, actor)
         if choice is None:
             here, mine = self._env(actor, env), Test(test.op, form)
             truth = here.holds(mine)
@@ -418,11 +423,14 @@ class Roles(Explorer):
             return _truth(test.op, form.const + c * known.exact)
         return self._open(Test(test.op, form), c, choice, known.low)
 
-    def _choice_of(self, form: Linear, actor: Actor) -> ChoiceId | None:
+    def _choice_of(self, form: Linear, asked: Linear, actor: Actor) -> ChoiceId | None:
+        """By which choice to take the one size in a form: that of the loop whose index was ``asked`` for with it, or
+        else the innermost."""
         if len(form.terms) != 1:
             return None
-        own = (x for x in reversed(actor.levels) if x.choice is not None)
-        return next((x.choice for x in own if _only(x.end) == form.terms[0][0]), None)
+        own = [x for x in reversed(actor.levels) if x.choice is not None and _only(x.end) == form.terms[0][0]]
+        named = [x for x in own if x.loop is not None and asked.coefficient(Index(x.loop.index))]
+        return next((x.choice for x in (*named, *own)), None)
 
     def _open(self, test: Test, c: int, choice: ChoiceId, low: int) -> bool:
         """A test on a size that is at least ``low``: decided, or the run splits."""
@@ -462,9 +470,9 @@ class Roles(Explorer):
 
         def outer(choice: ChoiceId) -> tuple[object, ...]:
             places: list[object] = []
-            for depth, (around, index) in enumerate(choice[1]):
-                full = (around, choice[1][:depth]) if around is not None else None
-                places.append((str(around), index - reference[full]) if full in reference else index)
+            for depth, (around, by_choice, index) in enumerate(choice[1]):
+                full = (around, choice[1][:depth]) if by_choice else None
+                places.append((str(around), index - reference[full] if full in reference else ("a", index)))
             return (*map(str, choice[0]), *places)
 
         def place(x: Level) -> tuple[object, ...]:
@@ -495,8 +503,9 @@ class Roles(Explorer):
         period = level.index - before
         if period <= 0 or period % self.period:
             return
-        ahead = max(x.index for a in joint.actors for x in a.levels if x.choice == level.choice)
-        tail = max(self.survey.edges(x.loop.index)[1] for a in joint.actors for x in a.levels if x.loop is not None)
+        inside = [x for a in joint.actors for x in a.levels if x.choice == level.choice]
+        ahead = max(x.index for x in inside)
+        tail = max(self.survey.edges(x.loop.index)[1] for x in inside if x.loop is not None)
         cycles = (exact - tail - ahead - 1) // period - 1
         if cycles > 0:
             shift = cycles * period

@@ -8,7 +8,7 @@ from functools import cached_property
 from math import inf, lcm
 
 from tidegate.check import linear
-from tidegate.check.linear import Atom, Index, Linear, Reader, Term, Test, tests_of
+from tidegate.check.linear import Atom, Extreme, Index, Linear, Mod, Reader, Term, Test, tests_of
 from tidegate.ir import tir
 
 MAX_DISTANCE = 64
@@ -20,7 +20,7 @@ class Survey:
     """``distance``: per index and atom the largest distance that something looks at; ``near``: how many first and last
     values of a loop's index are told apart; ``ends``: of loops and grid axes; ``forms``: of all bounds and conditions;
     ``tests``: those of the conditions; ``grid``: the axes; ``far``: minima and maxima that look farther are not told
-    apart."""
+    apart; ``absolute``: indices that something compares with more than constants and the end of their own loops."""
 
     distance: Mapping[Term, int]
     near: Mapping[str, tuple[int, int]]
@@ -29,6 +29,7 @@ class Survey:
     tests: tuple[Test, ...]
     grid: tuple[tir.GridAxis, ...]
     far: float
+    absolute: frozenset[str]
 
     def edges(self, name: str) -> tuple[int, int]:
         """How many first and last values of an index are told apart: of a grid index what its distance says."""
@@ -110,14 +111,53 @@ def survey(kernel: tir.Kernel, reader: Reader, concrete: bool) -> Survey:
         most = near.get(loop.index, (0, 0))  # of another loop of this name
         near[loop.index] = max(head, most[0]), max(tail, most[1])
     for loop in loops if kernel.roles else ():
-        first, distance = reader.linear(loop.start).const, distances.get(Index(loop.index), 0)
-        if first < 0:  # edges count trips, distances are from 0
-            near[loop.index] = max(distance + 1 - first, near.get(loop.index, (0, 0))[0]), distance + 1
+        first, sizes = reader.linear(loop.start).const, linear.atoms(reader.linear(loop.stop))
+        distance = max(distances.get(term, 0) for term in (Index(loop.index), *sizes))
+        head, tail = near.get(loop.index, (0, 0))
+        near[loop.index] = max(distance + 1 - min(first, 0), head), max(distance + 1, tail)  # counted in trips
     # An atom that ends a loop is looked at as closely as the loop's index.
     for name, end in [*ends.items(), *((loop.index, reader.linear(loop.stop)) for loop in loops)]:
         look(linear.reach(end, distances.get(Index(name), 0)))
     ends |= {loop.index: reader.linear(loop.stop) for loop in loops}
-    return Survey(distances, near, ends, tuple(forms), tuple(tests), kernel.grid, far)
+    absolute = frozenset(_absolute(kernel, reader))
+    return Survey(distances, near, ends, tuple(forms), tuple(tests), kernel.grid, far, absolute)
+
+
+def _absolute(kernel: tir.Kernel, reader: Reader) -> Iterator[str]:
+    """Indices of which it matters in every trip which one it is."""
+    for stmt, around in _scoped(kernel.body, {}, reader):
+        if isinstance(stmt, tir.For):
+            start = reader.linear(stmt.start)
+            yield from (*_indices(start), *_indices(reader.linear(stmt.stop)), *([stmt.index] if start.terms else ()))
+        elif isinstance(stmt, tir.If):
+            for test in tests_of(reader.formula(stmt.condition)):
+                yield from _beside(test.value, around)
+
+
+def _beside(form: Linear, ends: Mapping[str, Linear]) -> Iterator[str]:
+    """Indices that a form compares with something other than constants and the ends of their own loops."""
+    match form.terms:
+        case ((Extreme(_, a, b), _),):
+            for side in (a, b, a.plus(b, -1)):
+                yield from _beside(side, ends)
+        case ((_, _),):
+            return
+    for term, c in form.terms:
+        if isinstance(term, Index) and term.name in ends:
+            to_end = form.plus(linear.single(term), -c).plus(ends[term.name], c)
+            if not to_end.terms:
+                return
+    yield from _indices(form)
+
+
+def _indices(form: Linear) -> Iterator[str]:
+    """The indices in a form, but for those of which it takes the remainder."""
+    for term, _ in form.terms:
+        if isinstance(term, Index):
+            yield term.name
+        elif not isinstance(term, Mod):
+            for part in linear.parts_of(term):
+                yield from _indices(part)
 
 
 def _scoped(
