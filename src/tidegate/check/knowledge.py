@@ -36,6 +36,9 @@ from tidegate.ir import tir
 from tidegate.ir.expr import hashed_once
 from tidegate.ir.text import print_stmt
 
+AHEAD = 16
+"""Trips by which a read may be ahead of another of the same element."""
+
 Outcome = tuple[bool, "Knowledge"]
 
 Form = int
@@ -161,6 +164,8 @@ class Numbers:
         self.counts = False
         """Whether something is noted of how many trips a loop has."""
         self._patterns = dict(_patterns(kernel.body, reader))
+        self._turns = dict(_turns(kernel.body, reader))
+        self._coming: dict[tuple[str, str], bool] = {}
         self._table, self._forms = forms, forms.all
         self._memo: dict[tuple[object, ...], Place3] = {}
         self._names: dict[Form, frozenset[str]] = {}
@@ -355,7 +360,8 @@ class Numbers:
         if len(found) > 1:
             self.split = True
             return [(truth, known.fact(form, self._clamped(form, here))) for truth, _, here in found]
-        if _indices(self._forms[form]) < 2:
+        asked = self._of(form) - self.reader.multiples.keys()
+        if len(asked) < 2 and not asked & self.words.keys():
             return [(truth, known) for truth, _, _ in found]
         # What is clear for the first trips may not be for the others: it is noted too.
         before = dict(known.facts).get(form, Range(ANY))
@@ -438,6 +444,8 @@ class Numbers:
         """Can a trip of the loop after ``at`` read this word again? Its index only rises."""
         patterns = self._patterns.get((loop.index, word.tensor), [])
         moves = any(loop.index in set(ex.symbols(e)) for e in word.address)
+        if moves and self._comes(word, loop):
+            return True
         for axis, c, least in patterns:
             form = self.reader.linear(word.address[axis])
             mine = form.coefficient(Index(loop.index))
@@ -445,6 +453,20 @@ class Numbers:
             if (mine == c or (not moves and at is not None)) and form.const >= soonest:
                 return True
         return not patterns and not moves
+
+    def _comes(self, word: Word, loop: tir.For) -> bool:
+        """Does a read in the loop come to this address, whatever form it has, a few trips later?"""
+        known = self._turns.get((loop.index, word.tensor), frozenset())
+        memo = (loop.index, word.name)
+        if known and memo not in self._coming:
+            later: Iterator[dict[str, ex.Expr]] = (
+                {loop.index: ex.binary("-", ex.Sym(loop.index), trips)} for trips in range(AHEAD)
+            )
+            moved = (
+                tuple(ordered(self.reader.linear(self.replaced(e, names))) for e in word.address) for names in later
+            )
+            self._coming[memo] = any(address in known for address in moved)
+        return bool(known) and self._coming[memo]
 
 
 _HOLDS, _ZERO, _OTHER = Range(Interval(0, inf)), Range(exactly(0)), Range(ANY, frozenset({0}))
@@ -494,3 +516,20 @@ def _patterns(
                         table[axis, c] = min(table.get((axis, c), form.const), form.const)
         for tensor, table in found.items():
             yield (loop.index, tensor), [(axis, c, least) for (axis, c), least in table.items()]
+
+
+def _turns(
+    body: tuple[tir.Stmt, ...], reader: Reader
+) -> Iterator[tuple[tuple[str, str], frozenset[tuple[Linear, ...]]]]:
+    """Per loop index and tensor: the addresses that the loop's reads have in forms which do not rise with the index:
+    rounded, remainders, extremes, falling ones."""
+    for loop in (s for s in tir.walk(body) if isinstance(s, tir.For)):
+        found: dict[str, set[tuple[Linear, ...]]] = {}
+        for stmt in tir.walk(loop.body):
+            if isinstance(stmt, tir.LdScalar):
+                address = tuple(ordered(reader.linear(e)) for e in stmt.src.origin)
+                moving = [form for form in address if loop.index in set(ex.symbols(expression(form)))]
+                if any(form.coefficient(Index(loop.index)) <= 0 for form in moving):
+                    found.setdefault(stmt.src.tensor, set()).add(address)
+        for tensor, addresses in found.items():
+            yield (loop.index, tensor), frozenset(addresses)
