@@ -143,18 +143,27 @@ class Env:
         return found
 
     def taking(self, form: Linear, value: Interval) -> Env:
-        """The environment in which a form has one of these values, if it is a single term."""
+        """The environment in which a form has one of these values, if it is a single term, or the distance of an index
+        to the end of its loop."""
         if not takes(form):
-            return self
+            return self._nearing(form, value)
         term, at = form.terms[0][0], Interval(value.low - form.const, value.high - form.const)
         if isinstance(term, Atom):
             return replace(self, atoms={**self.atoms, term: self.atoms.get(term, Interval(0, inf)) & at})
         if isinstance(term, Index):
             place = self.places.get(term.name, Place(ANY, ANY, None, Linear(0)))
-            if place.left != ANY:
-                return self  # the index of another loop
-            return self.at(term.name, replace(place, value=place.value & at))  # a number that nobody gave
+            return self.at(term.name, replace(place, value=place.value & at))
         return replace(self, ends={**self.ends, term: at})
+
+    def _nearing(self, form: Linear, value: Interval) -> Env:
+        for term, c in form.terms:
+            if isinstance(term, Index) and term.name in self.places and c == -1:
+                place = self.places[term.name]
+                beyond = form.plus(single(term)).plus(place.end, -1)
+                if not beyond.terms and place.left != ANY:
+                    at = Interval(value.low - beyond.const, value.high - beyond.const)
+                    return self.at(term.name, replace(place, left=place.left & at))
+        return self
 
     def resolve(self, form: Linear) -> Linear:
         """The form with everything that has one value replaced by it, and decided min / max by their result."""

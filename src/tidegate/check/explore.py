@@ -27,7 +27,7 @@ from tidegate.check.machine import Machine
 from tidegate.check.memory import Memory, Table, Trip
 from tidegate.check.sites import Group
 from tidegate.check.state import At, Fault, Log, State
-from tidegate.check.survey import MAX_DISTANCE, alone, survey
+from tidegate.check.survey import MAX_DISTANCE, alone, control_of, survey
 from tidegate.ir import tir
 from tidegate.ir.dtypes import I32
 from tidegate.ir.expr import Expr, Int
@@ -76,7 +76,9 @@ class Explorer:
         self.kernel = machine.kernel
         known = {d.name: d.value for d in self.kernel.dims if d.value is not None} | dict(sizes)
         ends = [s.stop for s in tir.walk(self.kernel.body) if isinstance(s, tir.For)]
-        self.reader = Reader(known, {d.name: d.multiple for d in self.kernel.dims if d.name not in known}, ends)
+        unknown = {str(d.name): d.multiple for d in self.kernel.dims if d.name not in known}
+        asked = [e for s in tir.walk(self.kernel.body) for e in control_of(s)]
+        self.reader = Reader(known, unknown, ends, [*asked, *(axis.extent for axis in self.kernel.grid)])
         self.indices = dict(indices or {})
         self.observe = observe
         self.exact = exact
@@ -381,7 +383,9 @@ class Explorer:
         """What is known once a loop is taken to have so many trips."""
         length = end.plus(start, -1)
         some = [n.knowing(self.unknown.taken(length, trips, n.known, env)) for n in nodes]
-        return some, env.taking(end, Interval(start.const + trips.low, start.const + trips.high))
+        inner = env.taking(end, Interval(start.const + trips.low, start.const + trips.high))
+        self.narrowed = self.narrowed or inner.places is not env.places
+        return some, inner
 
     def _occurs(self, form: Linear, value: int, env: Env) -> bool:
         """Whether some size gives a form this value, if it is a single size or number of tiles."""

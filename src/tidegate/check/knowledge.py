@@ -30,6 +30,7 @@ from tidegate.check.linear import (
     parts_of,
     single,
     term_expression,
+    tests_of,
 )
 from tidegate.ir import expr as ex
 from tidegate.ir import tir
@@ -166,7 +167,9 @@ class Numbers:
         self._patterns = dict(_patterns(kernel.body, reader))
         self._turns = dict(_turns(kernel.body, reader))
         self._coming: dict[tuple[str, str], bool] = {}
+        self._growing: dict[tuple[Form, str], bool] = {}
         self._table, self._forms = forms, forms.all
+        self._asked_in = {str(loop.index): frozenset(self._forms_in(loop)) for loop in _loops(kernel.body)}
         self._memo: dict[tuple[object, ...], Place3] = {}
         self._names: dict[Form, frozenset[str]] = {}
         self._known: dict[Knowledge, frozenset[str]] = {}
@@ -221,6 +224,12 @@ class Numbers:
         sign = -1 if terms and terms[0][1] < 0 else 1
         key = Linear(0, tuple((t, sign * c) for t, c in terms))
         return self._table.number(key), sign, linear.const
+
+    def _forms_in(self, loop: tir.For) -> Iterator[Form]:
+        """The forms that conditions in a loop test."""
+        for stmt in tir.walk(loop.body):
+            if isinstance(stmt, tir.If):
+                yield from (self.form(test.value)[0] for test in tests_of(self.reader.formula(stmt.condition)))
 
     def _here(self, form: Form, exact: tuple[tuple[str, int], ...]) -> Place3:
         """The form with the indices that have one value replaced by it, in addresses too."""
@@ -411,8 +420,16 @@ class Numbers:
         return self._kept(moved, lambda word: self._asked(word, loop, at))
 
     def _grows(self, form: Form, index: str) -> bool:
-        """Would saying the form with the next index go on for ever? (An index within a term that is not linear.)"""
-        return any(index in set(ex.symbols(term_expression(t))) for t in _unlike(self._forms[form]))
+        """Would saying the form with the next index go on for ever? (An index within a term that is not linear, if no
+        condition of a later trip asks for that.)"""
+        memo = (form, index)
+        if memo not in self._growing:
+            unlike = any(index in set(ex.symbols(term_expression(t))) for t in _unlike(self._forms[form]))
+            later = ({index: ex.binary("-", ex.Sym(index), trips)} for trips in range(1, AHEAD))
+            asked = self._asked_in.get(index, frozenset())
+            comes = unlike and any(self.form(self._replaced(form, names))[0] in asked for names in later)
+            self._growing[memo] = unlike and not comes
+        return self._growing[memo]
 
     def left(self, loop: tir.For, known: Knowledge) -> Knowledge:
         """Behind a loop: nothing names its index any more."""
@@ -444,7 +461,7 @@ class Numbers:
         """Can a trip of the loop after ``at`` read this word again? Its index only rises."""
         patterns = self._patterns.get((loop.index, word.tensor), [])
         moves = any(loop.index in set(ex.symbols(e)) for e in word.address)
-        if moves and self._comes(word, loop):
+        if self._comes(word, loop):
             return True
         for axis, c, least in patterns:
             form = self.reader.linear(word.address[axis])
@@ -499,12 +516,16 @@ def ordered(form: Linear) -> Linear:
     return Linear(form.const, tuple(sorted(form.terms, key=lambda term: str(single(term[0])))))
 
 
+def _loops(body: tuple[tir.Stmt, ...]) -> Iterator[tir.For]:
+    return (s for s in tir.walk(body) if isinstance(s, tir.For))
+
+
 def _patterns(
     body: tuple[tir.Stmt, ...], reader: Reader
 ) -> Iterator[tuple[tuple[str, str], list[tuple[int, int, int]]]]:
     """Per loop index and tensor: the axes along which the loop's reads move with the index, how fast, and the least
     constant in their addresses there."""
-    for loop in (s for s in tir.walk(body) if isinstance(s, tir.For)):
+    for loop in _loops(body):
         found: dict[str, dict[tuple[int, int], int]] = {}
         for stmt in tir.walk(loop.body):
             if isinstance(stmt, tir.LdScalar):
@@ -522,14 +543,14 @@ def _turns(
     body: tuple[tir.Stmt, ...], reader: Reader
 ) -> Iterator[tuple[tuple[str, str], frozenset[tuple[Linear, ...]]]]:
     """Per loop index and tensor: the addresses that the loop's reads have in forms which do not rise with the index:
-    rounded, remainders, extremes, falling ones."""
-    for loop in (s for s in tir.walk(body) if isinstance(s, tir.For)):
+    rounded, remainders, extremes, falling ones, and those that stay."""
+    for loop in _loops(body):
         found: dict[str, set[tuple[Linear, ...]]] = {}
         for stmt in tir.walk(loop.body):
             if isinstance(stmt, tir.LdScalar):
                 address = tuple(ordered(reader.linear(e)) for e in stmt.src.origin)
                 moving = [form for form in address if loop.index in set(ex.symbols(expression(form)))]
-                if any(form.coefficient(Index(loop.index)) <= 0 for form in moving):
+                if not moving or any(form.coefficient(Index(loop.index)) <= 0 for form in moving):
                     found.setdefault(stmt.src.tensor, set()).add(address)
         for tensor, addresses in found.items():
             yield (loop.index, tensor), frozenset(addresses)

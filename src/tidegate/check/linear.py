@@ -14,6 +14,9 @@ from math import gcd, inf
 from tidegate.ir import expr as ex
 from tidegate.ir.expr import hashed_once
 
+MOST_ROUNDED = 48
+"""The largest constant that a quotient is compared with by what it divides."""
+
 
 @dataclass(frozen=True)
 class Index:
@@ -153,12 +156,20 @@ def single(term: Term) -> Linear:
 class Reader:
     """Turns expressions into linear forms and tests. ``sizes``: the known dims; ``multiples``: of the unknown ones;
     every other name is an index. ``ends``: of loops; an extreme in one of them is a number of trips, known as a
-    whole."""
+    whole. ``control``: all expressions on which control depends; numbers of tiles are looked at if they are in it."""
 
-    def __init__(self, sizes: Mapping[str, int], multiples: Mapping[str, int], ends: Iterable[ex.Expr] = ()) -> None:
+    def __init__(
+        self,
+        sizes: Mapping[str, int],
+        multiples: Mapping[str, int],
+        ends: Iterable[ex.Expr] = (),
+        control: Iterable[ex.Expr] = (),
+    ) -> None:
         self.sizes = sizes
         self.multiples = multiples
         self.whole = {term for end in ends for term, _ in self.linear(end).terms}
+        numbers = {p for e in control for p in ex.parts(e) if isinstance(p, ex.Bin) and p.op in ("/", "cdiv")}
+        self.tiles = {term for e in numbers for term, _ in self.linear(e).terms} if multiples else set()
 
     def linear(self, e: ex.Expr) -> Linear:
         if isinstance(e, ex.Int):
@@ -223,6 +234,8 @@ class Reader:
             return whole.plus(Linear(value.const // t)).plus(single(Quotient(Linear(value.const % t, value.terms), t)))
         if self._divides(t, rest):
             op = "cdiv"  # both are exact: one name for them
+        if op == "/" and rest.const == t - 1:
+            op, rest = "cdiv", Linear(0, rest.terms)
         return whole.plus(single(Atom(ex.Bin(op, _expression(rest), ex.Int(t)))))
 
     def _divides(self, t: int, form: Linear) -> bool:
@@ -255,29 +268,31 @@ class Reader:
         return Test("!=", self.linear(e))
 
     def _zero(self, op: str, d: Linear) -> Formula:
-        """``d == 0`` or ``d != 0``; with an absolute value in it, that it is no less and no more, or is either."""
-        if not any(self._is_absolute(term) for term, _ in d.terms):
+        """``d == 0`` or ``d != 0``; of what is tested by its sides, that it is no less and no more, or is either."""
+        if not any(self._is_absolute(term) for term, _ in d.terms) and _rounded(d) is None:
             return Test(op, d)
         beyond = Linear(-int(op == "!="))
         sides = tuple(self._at_least_zero(d.times(sign).plus(beyond)) for sign in (1, -1))
         return Combined("&&" if op == "==" else "||", sides)
 
     def _at_least_zero(self, d: Linear) -> Formula:
-        """``d >= 0``. What is said of an absolute value is said of its sides: ``max(x, -x) < 2`` of x."""
+        """``d >= 0``. What is said of an absolute value is said of its sides: ``max(x, -x) < 2`` of x; what is said of
+        a quotient, of what is divided: ``x / 4 < 2`` of x."""
         for term, c in d.terms:
             if self._is_absolute(term):
                 assert isinstance(term, Extreme)
                 rest = d.plus(single(term), -c)
                 sides = tuple(self._at_least_zero(rest.plus(side, c)) for side in (term.a, term.b))
                 return Combined("||" if c > 0 else "&&", sides)
-        return Test(">=", self._tightened(d))
+        whole = _rounded(d)
+        return Test(">=", self._tightened(d)) if whole is None else self._at_least_zero(whole)
 
     def _is_absolute(self, term: Term) -> bool:
         """Whether a term is ``max(x, -x)`` and is taken apart: a number of trips is not."""
         return isinstance(term, Extreme) and term.op == "max" and term.b == term.a.times(-1) and term not in self.whole
 
     def _tightened(self, d: Linear) -> Linear:
-        """``K - t*x - 1 >= 0`` says ``x < cdiv(K, t)``: the form in which it meets the loop bound."""
+        """``K - t*x - 1 >= 0`` says ``x < cdiv(K, t)``: the form in which it meets a bound of a loop."""
         sizes = [(t, c) for t, c in d.terms if isinstance(t, Atom) and isinstance(t.value, ex.Sym)]
         others = [c for t, c in d.terms if (t, c) not in sizes]
         if len(sizes) != 1 or sizes[0][1] != 1 or not others:
@@ -287,7 +302,19 @@ class Reader:
             return d
         rest = Linear((d.const + 1) // t, tuple((term, c // t) for term, c in d.terms if (term, c) not in sizes))
         tiles = self._quotient(single(sizes[0][0]), Linear(t), "cdiv")
-        return d if tiles is None else tiles.plus(rest).plus(Linear(-1))
+        if tiles is None or not any(term in self.tiles for term, _ in tiles.terms):
+            return d
+        return tiles.plus(rest).plus(Linear(-1))
+
+
+def _rounded(d: Linear) -> Linear | None:
+    """A form without the quotient in d, which is 0 or more where d is: ``floor(x / t)`` is n or more where x is n * t
+    or more. None where d has other terms, or the numbers become large, which are looked at less closely."""
+    match d.terms:
+        case ((Quotient(value, t), c),) if abs(c) == 1:
+            found = Linear(t * d.const + (t - 1 if c < 0 else 0)).plus(value, c)
+            return found if abs(found.const) <= MOST_ROUNDED else None
+    return None
 
 
 def _expression(form: Linear) -> ex.Expr:

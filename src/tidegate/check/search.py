@@ -15,6 +15,7 @@ from tidegate.check.machine import Machine
 from tidegate.check.replay import small_sizes, unit
 from tidegate.check.state import Fault
 from tidegate.check.stuck import deadlock
+from tidegate.check.survey import control_of
 from tidegate.check.verdict import Verdict
 from tidegate.check.witness import describe
 from tidegate.ir import expr as ex
@@ -145,7 +146,7 @@ def _sizes(kernel: tir.Kernel, sizes: Mapping[str, int]) -> Iterator[dict[str, i
 
 def _unused(kernel: tir.Kernel, sizes: Mapping[str, int]) -> dict[str, int]:
     """Values of the sizes on which no control depends."""
-    used = {n for stmt in tir.walk(kernel.body) for e in _control(stmt) for n in ex.symbols(e)}
+    used = {n for stmt in tir.walk(kernel.body) for e in control_of(stmt) for n in ex.symbols(e)}
     used |= {n for axis in kernel.grid if axis.name in used for n in ex.symbols(axis.extent)}
     masks = {n for s in tir.walk(kernel.body) if isinstance(s, tir.LdScalar)
              for b in s.src.bounds if b is not None for n in ex.symbols(b)}  # fmt: skip
@@ -154,12 +155,6 @@ def _unused(kernel: tir.Kernel, sizes: Mapping[str, int]) -> dict[str, int]:
         for d in kernel.dims
         if d.value is None and d.name not in {*sizes, *used}
     }
-
-
-def _control(stmt: tir.Stmt) -> tuple[ex.Expr, ...]:
-    if isinstance(stmt, tir.For):
-        return stmt.start, stmt.stop
-    return (stmt.condition,) if isinstance(stmt, tir.If) else ()
 
 
 def _corners(kernel: tir.Kernel, values: Mapping[str, int], abstract: Explorer) -> Iterator[dict[str, int]]:

@@ -10,6 +10,7 @@ from math import inf, lcm
 from tidegate.check import linear
 from tidegate.check.linear import Atom, Extreme, Index, Linear, Mod, Reader, Term, Test, tests_of
 from tidegate.ir import tir
+from tidegate.ir.expr import Expr
 
 MAX_DISTANCE = 64
 """Largest constant that conditions may compare an unknown trip count with."""
@@ -193,6 +194,13 @@ def _closest(loop: tir.For, reader: Reader, tests: Iterable[tuple[Test, int]]) -
             head = max(head, -(-from_start // abs(c)) + (falls or one))
     # What was found out ahead of the first trips is asked while they are told apart.
     return min(max(head, tail, 1), MAX_DISTANCE), min(max(tail, 0), MAX_DISTANCE)
+
+
+def control_of(stmt: tir.Stmt) -> tuple[Expr, ...]:
+    """The expressions on which the control of a statement depends."""
+    if isinstance(stmt, tir.For):
+        return stmt.start, stmt.stop
+    return (stmt.condition,) if isinstance(stmt, tir.If) else ()
 
 
 def alone(form: Linear) -> list[Atom]:
