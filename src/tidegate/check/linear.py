@@ -269,7 +269,7 @@ class Reader:
 
     def _zero(self, op: str, d: Linear) -> Formula:
         """``d == 0`` or ``d != 0``; of what is tested by its sides, that it is no less and no more, or is either."""
-        if not any(self._is_absolute(term) for term, _ in d.terms) and _rounded(d) is None:
+        if not any(self._is_absolute(term) for term, _ in d.terms) and self._rounded(d) is None:
             return Test(op, d)
         beyond = Linear(-int(op == "!="))
         sides = tuple(self._at_least_zero(d.times(sign).plus(beyond)) for sign in (1, -1))
@@ -284,8 +284,18 @@ class Reader:
                 rest = d.plus(single(term), -c)
                 sides = tuple(self._at_least_zero(rest.plus(side, c)) for side in (term.a, term.b))
                 return Combined("||" if c > 0 else "&&", sides)
-        whole = _rounded(d)
+        whole = self._rounded(d)
         return Test(">=", self._tightened(d)) if whole is None else self._at_least_zero(whole)
+
+    def _rounded(self, d: Linear) -> Linear | None:
+        """A form without the quotient in d, which is 0 or more where d is: ``floor(x / t)`` is n or more where x is
+        n * t or more. None where d has other terms, or the numbers become large, which are looked at less closely, or
+        the quotient is a number of trips."""
+        match d.terms:
+            case ((Quotient(value, t) as term, c),) if abs(c) == 1 and term not in self.whole:
+                found = Linear(t * d.const + (t - 1 if c < 0 else 0)).plus(value, c)
+                return found if abs(found.const) <= MOST_ROUNDED else None
+        return None
 
     def _is_absolute(self, term: Term) -> bool:
         """Whether a term is ``max(x, -x)`` and is taken apart: a number of trips is not."""
@@ -305,16 +315,6 @@ class Reader:
         if tiles is None or not any(term in self.tiles for term, _ in tiles.terms):
             return d
         return tiles.plus(rest).plus(Linear(-1))
-
-
-def _rounded(d: Linear) -> Linear | None:
-    """A form without the quotient in d, which is 0 or more where d is: ``floor(x / t)`` is n or more where x is n * t
-    or more. None where d has other terms, or the numbers become large, which are looked at less closely."""
-    match d.terms:
-        case ((Quotient(value, t), c),) if abs(c) == 1:
-            found = Linear(t * d.const + (t - 1 if c < 0 else 0)).plus(value, c)
-            return found if abs(found.const) <= MOST_ROUNDED else None
-    return None
 
 
 def _expression(form: Linear) -> ex.Expr:
