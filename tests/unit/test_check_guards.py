@@ -42,8 +42,9 @@ READS = (
 
 CONDITIONS = (
     "i // 2 == off", "i // 2 < off", "i % 2 == off", "(off + i) % 2 == 0", "(off - i) % 2 == 0",
-    "i % tg.maximum(off, 1) == 0", "(tg.size('T') - 1 - i) // 2 > 3", "(tg.size('T') - i) // 2 > off", "tg.minimum(3 - i, off) > 1", "(i * 3) // 2 > 4",
-    "tg.load(g[i]) != tg.load(g[tg.size('T') - 1])", "tg.load(g[i]) == tg.load(g[i + 1])", "tg.abs(i - off) <= 2",
+    "i % tg.maximum(off, 1) == 0", "(tg.size('T') - 1 - i) // 2 > 3", "(tg.size('T') - i) // 2 > off",
+    "tg.minimum(3 - i, off) > 1", "(i * 3) // 2 > 4", "tg.abs(i - off) <= 2",
+    "tg.load(g[i]) != tg.load(g[tg.size('T') - 1])", "tg.load(g[i]) == tg.load(g[i + 1])",
 )  # fmt: skip
 
 
