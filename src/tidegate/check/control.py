@@ -277,6 +277,12 @@ class Env:
         reason = f"the condition {text} is not decided{f' for {known}' if known else ''}"
         return Undecided(reason, self.open(*(t.value for t in tests)), tuple(tests))
 
+    @property
+    def possible(self) -> bool:
+        """Whether every index can be where it is, as its loop ends."""
+        ends = ((place, self.bounds(place.end)) for place in self.places.values() if place.left != ANY)
+        return all(place.value.low + place.left.low <= end.high for place, end in ends)
+
     def narrowed(self, test: Test) -> list[Env]:
         """The environment in two parts, an index being smaller or larger, so that a test is decided in one of them or
         soon; empty if no index decides it."""

@@ -229,7 +229,8 @@ class Explorer:
         if known and self.depth:
             self.mixed |= {a: None for a in stop.atoms if any(more[a] != env.atoms[a] for more in known)}
         if known:
-            return [replace(env, atoms=more) for more in known]
+            parts = [replace(env, atoms=more) for more in known]
+            return [part for part in parts if part.possible] or parts
         parts = next(filter(None, map(env.narrowed, stop.tests)), [])
         self.narrowed = self.narrowed or bool(parts)
         return parts
