@@ -217,7 +217,8 @@ class Explorer:
         """What is known more than at the head of a block, of what is looked at ``later``: as a key, and as a whole."""
         if here is env:
             return (), env
-        sizes = tuple((a, at) for a, at in here.atoms.items() if a in later and at != env.atoms[a])
+        ends = {a for n, place in here.places.items() if Index(n) in later for a in linear.atoms(place.end)}
+        sizes = tuple((a, at) for a, at in here.atoms.items() if (a in later or a in ends) and at != env.atoms[a])
         places = tuple((n, at) for n, at in here.places.items() if Index(n) in later and at != env.places[n])
         if not sizes and not places:
             return (), env
