@@ -78,7 +78,9 @@ class Explorer:
         ends = [s.stop for s in tir.walk(self.kernel.body) if isinstance(s, tir.For)]
         unknown = {str(d.name): d.multiple for d in self.kernel.dims if d.name not in known}
         asked = [e for s in tir.walk(self.kernel.body) for e in control_of(s)]
-        self.reader = Reader(known, unknown, ends, [*asked, *(axis.extent for axis in self.kernel.grid)])
+        names = [s.index for s in tir.walk(self.kernel.body) if isinstance(s, tir.For)]
+        names += [axis.name for axis in self.kernel.grid]
+        self.reader = Reader(known, unknown, ends, [*asked, *(axis.extent for axis in self.kernel.grid)], names)
         self.indices = dict(indices or {})
         self.observe = observe
         self.exact = exact

@@ -156,7 +156,8 @@ def single(term: Term) -> Linear:
 class Reader:
     """Turns expressions into linear forms and tests. ``sizes``: the known dims; ``multiples``: of the unknown ones;
     every other name is an index. ``ends``: of loops; an extreme in one of them is a number of trips, known as a
-    whole. ``control``: all expressions on which control depends; numbers of tiles are looked at if they are in it."""
+    whole. ``control``: all expressions on which control depends; numbers of tiles are looked at if they are in it.
+    ``indices``: of loops and the grid, which mean the same in every expression."""
 
     def __init__(
         self,
@@ -164,9 +165,11 @@ class Reader:
         multiples: Mapping[str, int],
         ends: Iterable[ex.Expr] = (),
         control: Iterable[ex.Expr] = (),
+        indices: Iterable[str] = (),
     ) -> None:
         self.sizes = sizes
         self.multiples = multiples
+        self.indices = frozenset(indices)
         self.whole = {term for end in ends for term, _ in self.linear(end).terms}
         numbers = {p for e in control for p in ex.parts(e) if isinstance(p, ex.Bin) and p.op in ("/", "cdiv")}
         self.tiles = {term for e in numbers for term, _ in self.linear(e).terms} if multiples else set()
@@ -292,10 +295,15 @@ class Reader:
         n * t or more. None where d has other terms, or the numbers become large, which are looked at less closely, or
         the quotient is a number of trips."""
         match d.terms:
-            case ((Quotient(value, t) as term, c),) if abs(c) == 1 and term not in self.whole:
+            case ((Quotient(value, t) as term, c),) if abs(c) == 1 and self._is_plain(term):
                 found = Linear(t * d.const + (t - 1 if c < 0 else 0)).plus(value, c)
                 return found if abs(found.const) <= MOST_ROUNDED else None
         return None
+
+    def _is_plain(self, term: Quotient) -> bool:
+        """Whether a quotient is of sizes and indices, and no number of trips."""
+        names = {a.name for a in atoms(term.value) if isinstance(a, Index)}
+        return term not in self.whole and names <= self.indices
 
     def _is_absolute(self, term: Term) -> bool:
         """Whether a term is ``max(x, -x)`` and is taken apart: a number of trips is not."""
