@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from tidegate.check.cases import Case
-from tidegate.check.control import ANY, Env, Interval, Place, Undecided, exactly
+from tidegate.check.control import ANY, Env, Interval, Place, Undecided, exactly, takes
 from tidegate.check.explore import Explorer
 from tidegate.check.knowledge import NOTHING, Spot
 from tidegate.check.linear import (
@@ -166,6 +166,7 @@ class Roles(Explorer):
         """Runs the actors of a segment to their ends, from each of the states."""
         table = groups(self.kernel)
         self.ids: dict[Path, LoopId] = {}
+        self.names = {s.index for s in tir.walk(self.kernel.body) if isinstance(s, tir.For)}
         for name, body in bodies.items():
             self._number(body, (name,), env, Counter())
         self.loops = {name: frozenset(loop for path, loop in self.ids.items() if path[0] == name) for name in bodies}
@@ -314,14 +315,13 @@ class Roles(Explorer):
 
     def _number(self, body: tuple[tir.Stmt, ...], path: Path, env: Env, seen: Counter[Term]) -> None:
         """Identifies the loops in a body. ``seen``: those before it in its block, conditional parts included."""
-        indices = {s.index for s in tir.walk(self.kernel.body) if isinstance(s, tir.For)}
         for at, stmt in enumerate(body, 1):
             if isinstance(stmt, tir.If):
                 self._number(stmt.body, (*path, at), env, seen)
             elif isinstance(stmt, tir.For):
                 end = self._value(self.reader.linear(stmt.stop), Actor(everyone(self.kernel), ()), env)
                 term = _only(end)
-                if term is None or any(a.name in indices for a in atoms(end) if isinstance(a, Index)):
+                if term is None or any(a.name in self.names for a in atoms(end) if isinstance(a, Index)):
                     term = Atom(expression(end))  # what it is, if not how many, differs from trip to trip around
                 self.ids[*path, at] = term, seen[term]
                 seen[term] += 1
@@ -559,4 +559,4 @@ def segments(kernel: tir.Kernel) -> Iterator[dict[str, tuple[tir.Stmt, ...]]]:
 
 def _only(form: Linear) -> Term | None:
     """The one term of a form that has one, once, beside a constant."""
-    return form.terms[0][0] if len(form.terms) == 1 and form.terms[0][1] == 1 else None
+    return form.terms[0][0] if takes(form) else None
