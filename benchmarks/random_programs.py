@@ -4,7 +4,8 @@ Of every program: it compiles by both producers with and without sharing of byte
 is legal TIR; the checker calls it safe; the simulator, under every completion policy, agrees with the plain program
 within its rounding bound and meets no fault; the saved plan is the plan. Of every ``--sample``-th program (default 4,
 1: of all) also: without any one of its syncs the checker objects, and its plan with a sync less, or with a wait for a
-group less, is rejected.
+group less, is rejected. Plans order rings that share bytes as wholes: syncs that these rings need for no slot are told,
+and break no rule.
 
 ``--seed`` starts the sequence, ``--jobs`` spreads it over processes, ``--seconds`` ends it early, ``--show`` prints
 programs that break a rule. The exit status is 1 if one does.
@@ -103,13 +104,14 @@ class Table:
         self.seconds: collections.Counter[str] = collections.Counter()
         self.seeds: collections.defaultdict[str, list[int]] = collections.defaultdict(list)
         self.cpu: list[tuple[float, int]] = []
-        self.syncs = self.plans = self.kernels = self.proved = 0
+        self.syncs = self.slotwise = self.plans = self.kernels = self.proved = 0
 
     def add(self, seed: int, outcome: Outcome, cpu: float) -> None:
         self.refusals[outcome.refusal.split(":")[0] or "accepted"] += 1
         self.seconds.update(outcome.seconds)
         self.cpu.append((cpu, seed))
         self.syncs += outcome.syncs
+        self.slotwise += outcome.slotwise
         self.plans += outcome.plans
         self.kernels += outcome.kernels
         self.proved += outcome.proved
@@ -123,6 +125,7 @@ class Table:
         print(f"{done} programs from seed {seed} in {took:.1f} s ({total / max(done, 1):.2f} s of processor each)")
         print(f"{self.kernels} kernels: {self.proved} proved for all sizes, the others for some")
         print(f"of every {sample}. program: {self.syncs} syncs removed one by one, {self.plans} broken plans")
+        print(f"{self.slotwise} of these syncs matter only where rings that share bytes are ordered as wholes")
         for title, table in (("programs", self.refusals), ("programs that break a rule", self.faults)):
             print(title)
             for name, number in table.most_common():

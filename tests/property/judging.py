@@ -14,6 +14,8 @@ from language import kernel_of
 from strategies import RandomProgram
 
 from tidegate.check import check
+from tidegate.check.machine import Machine
+from tidegate.check.wholes import faulty
 from tidegate.errors import PlanRejected, TidegateError
 from tidegate.ir import legal, tir
 from tidegate.ir.spec import verify
@@ -34,7 +36,8 @@ NUMBERS = (-3, 8)
 @dataclass
 class Outcome:
     """``refusal``: the coded error, if any; ``faults``: (kind, what went wrong); ``seconds`` per stage; ``kernels``:
-    distinct ones that were judged, ``proved`` of them for all sizes; ``syncs`` removed, ``plans`` broken."""
+    distinct ones that were judged, ``proved`` of them for all sizes; ``syncs`` removed, of which ``slotwise`` ones are
+    needless because of the slots that rings which share bytes are in; ``plans`` broken."""
 
     refusal: str = ""
     faults: list[tuple[str, str]] = field(default_factory=list)
@@ -42,6 +45,7 @@ class Outcome:
     kernels: int = 0
     proved: int = 0
     syncs: int = 0
+    slotwise: int = 0
     plans: int = 0
 
     def time(self, stage: str, since: float) -> None:
@@ -191,15 +195,21 @@ def without(body: tuple[tir.Stmt, ...], sync: tir.Sync) -> tuple[tir.Stmt, ...]:
 
 
 def _necessary(compiled: Compiled, outcome: Outcome) -> list[tuple[str, str]]:
-    """Each sync removed makes the checker object, unless the kernel is open-ended."""
+    """Each sync removed makes the checker object, unless the kernel is open-ended. Plans order rings that share bytes
+    as wholes, whatever their slots: what only that makes necessary is counted."""
     start = time.perf_counter()
     kernel = compiled.kernel
     syncs = [s for s in tir.walk(kernel.body) if isinstance(s, tir.Sync)]
     outcome.syncs += len(syncs)
     found = []
     for sync in syncs:
-        verdict = check(replace(kernel, body=without(kernel.body, sync)))
-        if verdict.status != "unsafe" and not open_ended(compiled):
+        less = replace(kernel, body=without(kernel.body, sync))
+        verdict = check(less)
+        if verdict.status == "unsafe" or open_ended(compiled):
+            continue
+        if verdict.safe and faulty(less, {}, Machine(less).catalogue.entangled):
+            outcome.slotwise += 1
+        else:
             text = f"without {type(sync).__name__} {sync.id} ({sync.why}) the checker says {verdict.status}"
             found.append(("needless" if verdict.status == "safe" else "no witness", f"{text} {verdict.reason}"))
     outcome.time("removals", start)

@@ -7,8 +7,6 @@ is in order then is in order.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from tidegate.check.sites import Sites, accesses, placed
@@ -29,8 +27,8 @@ class Afresh:
                 users.setdefault(slot.buffer, set()).add(id(stmt))
         inside = {id(s): {id(t) for t in tir.walk(s.body)} for s in tir.walk(kernel.body) if isinstance(s, tir.For)}
         self.loops = {
-            buffers: [loop for loop, stmts in inside.items() if all(users[b] <= stmts for b in buffers)]
-            for buffers in _sharing(tuple(users), sites)
+            buffers: [loop for loop, stmts in inside.items() if all(users.get(b, set()) <= stmts for b in buffers)]
+            for buffers in sites.parts
         }
         self.writes = self._writes()
 
@@ -59,16 +57,3 @@ class Afresh:
         loops = [self.loops.pop(buffers) for buffers in list(self.loops) if read in buffers]
         self.writes = self._writes()
         return any(loops)
-
-
-def _sharing(buffers: tuple[str, ...], sites: Sites) -> Iterator[frozenset[str]]:
-    """The buffers in parts of which none shares bytes with another."""
-    left = list(buffers)
-    while left:
-        part, todo = set[str](), [left[0]]
-        while todo:
-            one = todo.pop()
-            part.add(one)
-            left.remove(one)
-            todo += [b for b in left if b not in todo and sites.share(one, b)]
-        yield frozenset(part)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice, product
 
-from tidegate.check import given, windows
+from tidegate.check import given, wholes, windows
 from tidegate.check.advice import advice, of_windows
 from tidegate.check.cases import Exhausted
 from tidegate.check.control import Undecided
@@ -33,9 +33,6 @@ FIRST_FAULTS = 4
 
 SEARCH_STEPS = 20_000
 """Steps of all concrete runs together, after which a proof is tried again."""
-
-MOST_FAULTS = 16
-"""Faults of cases that finer ones may not have, after which it is given up that buffers conflict as wholes."""
 
 TRUST = ("war release", "cp.async operand")
 """Rules about proxy fences that a caller may switch off (docs/checking.md, "Disputed fences")."""
@@ -123,7 +120,7 @@ def _ordered(machine: Machine, sizes: Mapping[str, int], scope: str) -> Verdict 
         early = search(machine, sizes, explored, FIRST_RUNS)
         if early is not None:
             return early
-    if _ordered_as_wholes(machine, sizes, explored):
+    if not explored.concrete and wholes.ordered(machine, sizes):
         return None
     reason, faults = "", 0
     try:
@@ -149,19 +146,6 @@ def _ordered(machine: Machine, sizes: Mapping[str, int], scope: str) -> Verdict 
         return None
     found = search(machine, sizes, explored, MAX_RUNS)
     return found or Verdict(machine.kernel.name, "not proved", scope, reason=reason)
-
-
-def _ordered_as_wholes(machine: Machine, sizes: Mapping[str, int], explored: Explorer) -> bool:
-    """Whether all is well even where buffers that share bytes conflict in all of their slots. So the slots of a ring
-    are alike, and there are far fewer states than where it matters which slot lies on which."""
-    kernel, sites = machine.kernel, machine.catalogue
-    if explored.concrete or kernel.roles or kernel.barriers or sites.trust or not sites.entangled:
-        return False
-    try:
-        faults = explorer(Machine(kernel, whole=True), sizes).every_case()
-        return len(list(islice(faults, MOST_FAULTS))) < MOST_FAULTS
-    except (Fault, Undecided, Exhausted):
-        return False
 
 
 def _ordered_trip_by_trip(machine: Machine, sizes: Mapping[str, int]) -> bool:

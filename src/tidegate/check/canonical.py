@@ -217,7 +217,7 @@ def _apart(buffer: str, sites: Sites) -> bool:
         for a in sites.items
         if a.buffer == buffer
         for b in sites.items
-        if (a.buffer == b.buffer or not sites.whole) and (a.buffer, a.slot) != (b.buffer, b.slot)
+        if not sites.as_wholes(a, b) and (a.buffer, a.slot) != (b.buffer, b.slot)
     )
 
 

@@ -28,18 +28,18 @@ WARPGROUP = 4
 class Machine:
     """Executes instructions of one kernel on states. ``trust`` names the rules about fences that do not apply (see
     :func:`tidegate.check.check`); ``exempted`` collects the pairs that broke one of these. ``pairs``: statements on
-    global memory that have to be ordered as well. ``whole``: buffers conflict as wholes (see :class:`Sites`)."""
+    global memory that have to be ordered as well. ``wholes``: buffers that conflict as wholes (see :class:`Sites`)."""
 
     def __init__(
         self,
         kernel: tir.Kernel,
         trust: frozenset[str] = frozenset(),
         pairs: Sequence[Statements] = (),
-        whole: bool = False,
+        wholes: frozenset[str] = frozenset(),
     ) -> None:
         self.kernel = kernel
         self.everyone = everyone(kernel)
-        self.catalogue = Sites(kernel, trust, pairs, whole)
+        self.catalogue = Sites(kernel, trust, pairs, wholes)
         self.sites = self.catalogue.items
         self.buffers = self.catalogue.buffers
         self.depths = self.catalogue.depths
@@ -197,7 +197,7 @@ class Machine:
         me = self.sites[site]
         numbers = self.catalogue.rivals(site).numbers
         writes = [int(n) for n in numbers[np.argsort(-state.issued[numbers])] if state.issued[n]]
-        if self.catalogue.whole:
+        if me.buffer in self.catalogue.wholes:
             writes = list(takewhile(lambda n: self.sites[n].buffer == me.buffer, writes))
         if writes and self.sites[writes[0]].buffer == me.buffer and self.catalogue.meet(writes[0], site).covers:
             return

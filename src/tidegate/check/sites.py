@@ -99,15 +99,20 @@ class Rivals:
 
 class Sites:
     """All sites of a kernel, numbered. ``pairs``: statements that access global memory and may meet in different
-    threads; ``tensors`` gives the site of each (by the id of the statement). ``whole``: where two buffers share bytes,
-    every slot of one conflicts with every slot of the other, and a write to one leaves nothing of the other."""
+    threads; ``tensors`` gives the site of each (by the id of the statement). ``wholes``: where two of these buffers
+    share bytes, every slot of one conflicts with every slot of the other, and a write to one leaves nothing of the
+    other."""
 
     def __init__(
-        self, kernel: tir.Kernel, trust: frozenset[str], pairs: Sequence[Statements] = (), whole: bool = False
+        self,
+        kernel: tir.Kernel,
+        trust: frozenset[str],
+        pairs: Sequence[Statements] = (),
+        wholes: frozenset[str] = frozenset(),
     ) -> None:
         self.kernel = kernel
         self.trust = trust
-        self.whole = whole
+        self.wholes = wholes
         self.buffers: dict[str, tir.Buffer] = {b.name: b for b in kernel.buffers}
         self.depths = {c.name: c.depth for c in kernel.cursors}
         self.items: list[Site] = []
@@ -128,11 +133,20 @@ class Sites:
         self._meeting = {(self.tensors[id(a)], self.tensors[id(b)]) for a, b in pairs}
         self.family = np.array([site.family for site in self.items], np.int64)
 
+    @cached_property
+    def parts(self) -> tuple[frozenset[str], ...]:
+        """The buffers in parts of which none shares bytes with another."""
+        found: list[frozenset[str]] = []
+        for buffer in self.buffers:
+            mine = [part for part in found if any(self.share(buffer, other) for other in part)]
+            found = [part for part in found if part not in mine] + [frozenset({buffer}).union(*mine)]
+        return tuple(found)
+
     @property
-    def entangled(self) -> bool:
-        """Whether a buffer of several slots shares bytes with another buffer."""
-        rings = [name for name, buffer in self.buffers.items() if buffer.stages > 1]
-        return any(self.share(ring, other) for ring in rings for other in self.buffers if other != ring)
+    def entangled(self) -> frozenset[str]:
+        """The buffers in parts in which a buffer of several slots shares bytes with another."""
+        rings = {name for name, buffer in self.buffers.items() if buffer.stages > 1}
+        return frozenset[str]().union(*(part for part in self.parts if len(part) > 1 and part & rings))
 
     def _declare(self, key: Key, group: Group) -> None:
         if key in self.of:
@@ -188,7 +202,7 @@ class Sites:
             met = bool({(first, second), (second, first)} & self._meeting)
             every = np.full((2 * self.kernel.warps,) * 2, met or first == second)
             return Meeting(every & met, every, met, covers=False)
-        if not self.whole or a.buffer == b.buffer:
+        if not self.as_wholes(a, b):
             return meeting(a.shape, b.shape, b.base - a.base, self.kernel.warps)
         key = (a.buffer, a.shape, b.buffer, b.shape)
         if key not in self._wholes:
@@ -212,11 +226,15 @@ class Sites:
             self._sharing[one, other] = any(to < at + sizes[0] and at < to + sizes[1] for at, to in pairs)
         return self._sharing[one, other]
 
+    def as_wholes(self, a: Site, b: Site) -> bool:
+        """Whether it does not matter which slots two sites are of."""
+        return a.buffer != b.buffer and a.buffer in self.wholes and b.buffer in self.wholes
+
     def near(self, a: Site, b: Site) -> bool:
         """Whether two sites may conflict: their slots share bytes, or they are of one tensor."""
         if a.on_tensor or b.on_tensor:
             return a.on_tensor and b.on_tensor and a.buffer == b.buffer
-        if self.whole and a.buffer != b.buffer:
+        if self.as_wholes(a, b):
             return self.share(a.buffer, b.buffer)
         return b.base < a.base + a.shape.shared.bytes and a.base < b.base + b.shape.shared.bytes
 
