@@ -202,8 +202,8 @@ def host_times(runs: Mapping[str, Work], repeat: int) -> dict[str, list[float]]:
             work = runs[what]
             torch.cuda.synchronize()
             start = time.perf_counter()
-            for _ in range(HOST_CALLS):
-                work(0)
+            for i in range(HOST_CALLS):
+                work(i)
             times[what].append((time.perf_counter() - start) / HOST_CALLS * 1e3)
     return times
 
@@ -334,6 +334,13 @@ def launch() -> Iterator[Case]:
         runs["Triton"] = lambda i: triton.add(x, y, z)
     runs["tidegate"] = lambda i: add(x, y, z)
     yield Case("host time per call", runs, 1, lambda: z.clone(), host=True)
+
+    sets = [[torch.randn(128 * (1 + i % 3), device="cuda") for _ in range(3)] for i in range(12)]
+    turns: dict[str, Work] = {"torch.add": lambda i: torch.add(*sets[i % 12][:2], out=sets[i % 12][2])}
+    if triton is not None:
+        turns["Triton"] = lambda i: triton.add(*sets[i % 12])
+    turns["tidegate"] = lambda i: add(*sets[i % 12])
+    yield Case("12 places, 3 sizes in turns", turns, 12, lambda: sets[0][2].clone(), host=True)
 
 
 SECTIONS: dict[str, Callable[[], Iterator[Case]]] = {

@@ -1,8 +1,8 @@
 """Calling a kernel: arrays that have been seen, where they have been seen, launch after one comparison and one look-up.
 
 What a first call has checked and packed is kept under all that it depends on, addresses included, and is never changed,
-so that threads share it. What remains of a later call is to compare what its arrays are now with those of the last
-call, one look-up by their addresses, the current stream, and the driver.
+so that threads share it. What remains of a later call is one look-up by the addresses of its arrays, to compare what
+these arrays are now with those of the last call there, the current stream, and the driver.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MOST_KINDS = 256
 """Kinds of calls that are remembered per kernel."""
 
 MOST = 4096
-"""Calls that are remembered per kind."""
+"""Calls that are remembered per kind, and places of calls per kernel."""
 
 POINTER_ALIGN = 16
 """Bytes: what a kernel may rely on in an address."""
@@ -35,7 +35,7 @@ PROPERTIES = ("{0}.dtype", "{0}.shape", "{0}.get_device()", "{0}.is_contiguous()
 """What a launch depends on of a torch tensor."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Kind:
     """Calls that differ in addresses alone. ``fits``: whether tensors have the properties of those before;
     ``constants``: the same constants; ``prepared``: by what the addresses are beyond a multiple of POINTER_ALIGN;
@@ -89,23 +89,26 @@ def caller(
     compiled code depends on besides.
     """
     kinds: dict[Key, Kind] = {}
+    places: dict[Key, tuple[Kind, Ready | None]] = {}
     strangers: dict[Key, Prepared] = {}
     addresses, properties = reader(count, ADDRESS), reader(count, PROPERTIES)
-    latest = Kind(lambda *tensors: False, ())
+    nowhere = Kind(lambda *tensors: False, ()), None
 
     def call(arrays: Sequence[Any], given: Mapping[str, Any], more: Sequence[int] = ()) -> None:
         constants: Key = keys_of(given) if given else ()
         if captured is not None:
             constants = (*constants, *captured())
-        kind = latest
         try:
             pointers = addresses(*arrays)
+            kind, found = places.get(pointers, nowhere)
             if not kind.fits(*arrays) or kind.constants != constants:
-                kind = kind_of(arrays, constants)
+                kind, found = kind_of(arrays, constants), None
         except (AttributeError, RuntimeError, TypeError):
             other(arrays, given, constants, more)
             return
-        found = kind.ready.get(pointers) or first(kind, pointers, arrays, given)
+        if found is None:
+            found = kind.ready.get(pointers) or first(kind, pointers, arrays, given)
+            remember(places, pointers, (kind, found))
         stream = found.stream(found.index)
         if more or (found.current is not None and found.current() != found.index):
             found.launch(stream, more, found.current is not None)
@@ -113,13 +116,15 @@ def caller(
             found.launch(stream)
 
     def kind_of(tensors: Sequence[Any], constants: Key) -> Kind:
-        """The kind of tensors that are not like those of the last call, or not as strictly as torch compares."""
-        nonlocal latest
-        key, fits = (properties(*tensors), constants), likeness(tensors, properties)
-        kind = kinds.get(key) or remember(kinds, key, Kind(fits, constants), MOST_KINDS)
-        kind.fits = fits
-        latest = kind  # last: another thread may call at any time
-        return kind
+        """The kind of tensors that are not like those of the last call at their addresses."""
+        key = properties(*tensors), constants
+        kind = kinds.get(key)
+        if kind is not None and kind.fits(*tensors):
+            return kind
+        fits = likeness(tensors, properties)
+        # What torch compares besides may differ where all that matters is the same.
+        kind = Kind(fits, constants) if kind is None else replace(kind, fits=fits)
+        return remember(kinds, key, kind, MOST_KINDS)
 
     def first(kind: Kind, pointers: Key, arrays: Sequence[Any], given: Mapping[str, Any]) -> Ready:
         """A call with tensors at addresses that are new."""
