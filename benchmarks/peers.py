@@ -342,6 +342,17 @@ def launch() -> Iterator[Case]:
     turns["tidegate"] = lambda i: add(*sets[i % 12])
     yield Case("12 places, 3 sizes in turns", turns, 12, lambda: sets[0][2].clone(), host=True)
 
+    @tg.kernel(warps=1)
+    def scaled(x: tg.Tensor["N", "f32"], y: tg.Out["N", "f32"], by: tg.Scalar["f32"]):
+        for n in tg.grid(tg.tiles("N", 128)):
+            y[n] = tg.load(x[n]) * by
+
+    numbers: dict[str, Work] = {"torch.mul": lambda i: torch.mul(x, 0.5 + i, out=z)}
+    if triton is not None:
+        numbers["Triton"] = lambda i: triton.scaled(x, z, 0.5 + i)
+    numbers["tidegate"] = lambda i: scaled(x, z, 0.5 + i)
+    yield Case("a number that changes", numbers, 1, lambda: z.clone(), host=True)
+
 
 SECTIONS: dict[str, Callable[[], Iterator[Case]]] = {
     "gemm": gemm,

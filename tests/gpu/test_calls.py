@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from cases import load
 
 import tidegate as tg
 from tidegate.errors import WrongArguments
+from tidegate.runtime import driver, graph
 
 pytestmark = pytest.mark.gpu
 
@@ -119,13 +121,13 @@ def test_calls_are_captured_into_a_graph_the_first_call_too(torch: Any, warm: bo
     x, y, z = (torch.zeros(64, 32, device="cuda") for _ in range(3))
     if warm:
         kernel(x, y)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    captured_calls = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(captured_calls):
         kernel(x, y)
         kernel(y, z)
     for value in (1.0, 5.0):
         x.fill_(value)
-        graph.replay()
+        captured_calls.replay()
         torch.cuda.synchronize()
         assert float(z.min()) == float(z.max()) == 4 * value
     x.fill_(7.0)
@@ -152,17 +154,80 @@ def test_a_first_call_while_another_thread_captures(torch: Any) -> None:
     kernel(x, captured)
     thread = threading.Thread(target=other)
     thread.start()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    captured_calls = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(captured_calls):
         inside.set()
         done.wait(60)
         kernel(x, captured)
     thread.join()
     assert not failures
     x.fill_(3.0)
-    graph.replay()
+    captured_calls.replay()
     torch.cuda.synchronize()
     assert float(captured.min()) == 6
+
+
+# ---------------------------------------------------------------------------------------------- repeated calls
+
+
+def test_calls_that_repeat_keep_their_place_in_the_stream(torch: Any) -> None:
+    """They are graphs in the end, of shapes in turns: after what wrote their input, before what reads their output, and
+    ordered with other streams that wait for the default one."""
+    kernel, seen = make(), []
+    turns = [(torch.empty(rows, 32, device="cuda"), torch.empty(rows, 32, device="cuda")) for rows in (64, 61, 256)]
+    blocking = torch.cuda.ExternalStream(legacy_blocking())
+    for i in range(3 * graph.FIRST):
+        for x, y in turns:
+            with torch.cuda.stream(blocking if i % 3 == 2 else torch.cuda.default_stream()):
+                torch.cuda._sleep(10_000)
+                x.fill_(float(i))
+            kernel(x, y)
+            with torch.cuda.stream(blocking if i % 3 == 1 else torch.cuda.default_stream()):
+                seen.append((y.clone(), 2.0 * i))
+    torch.cuda.synchronize()
+    assert all(float(y.min()) == float(y.max()) == value for y, value in seen)
+
+
+def legacy_blocking() -> int:
+    """A stream that the default stream waits for, and the other way round."""
+    stream = ctypes.c_void_p()
+    driver.check("test", "cuStreamCreate", driver.loaded().cuStreamCreate(ctypes.byref(stream), 0))
+    return stream.value or 0
+
+
+def test_calls_that_repeat_while_another_stream_is_captured(torch: Any) -> None:
+    kernel = make()
+    x, y, z = (torch.ones(64, 32, device="cuda") for _ in range(3))
+    kernel(x, y)
+    captured = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(captured):
+        z.add_(1)
+        with torch.cuda.stream(torch.cuda.default_stream()):
+            for _ in range(2 * graph.FIRST):
+                kernel(x, y)
+        kernel(z, y)
+    captured.replay()
+    torch.cuda.synchronize()
+    assert float(z.min()) == 2
+    assert float(y.min()) == float(y.max()) == 4
+
+
+def test_calls_that_repeat_in_another_context(torch: Any) -> None:
+    """A thread whose current context is not the one that the tensors are in."""
+    kernel = make()
+    x, y = torch.ones(64, 32, device="cuda"), torch.zeros(64, 32, device="cuda")
+    for _ in range(2 * graph.FIRST):
+        kernel(x, y)
+    y.zero_()
+    torch.cuda.synchronize()
+    found, context = driver.loaded(), ctypes.c_void_p()
+    driver.check("test", "cuCtxCreate", found.cuCtxCreate_v2(ctypes.byref(context), 0, 0))
+    try:
+        kernel(x, y)
+    finally:
+        found.cuCtxDestroy_v2(context)
+    torch.cuda.synchronize()
+    assert torch.equal(y, x * 2)
 
 
 # ---------------------------------------------------------------------------------------------- threads
@@ -186,7 +251,8 @@ def test_many_threads_make_the_first_call_and_go_on(torch: Any) -> None:
 def test_a_thread_that_has_not_used_the_gpu_launches(torch: Any) -> None:
     kernel = make()
     x, y = torch.ones(64, 32, device="cuda"), torch.zeros(64, 32, device="cuda")
-    kernel(x, y)
+    for _ in range(2 * graph.FIRST):
+        kernel(x, y)
     y.zero_()
     torch.cuda.synchronize()
 

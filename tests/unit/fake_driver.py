@@ -29,6 +29,7 @@ class Launch:
     smem: int
     stream: int
     words: list[int]
+    graph: bool = False
 
 
 @dataclass
@@ -41,6 +42,7 @@ class FakeDriver:
     calls: list[str] = field(default_factory=list)
     status: int = 0
     copies: list[int] = field(default_factory=list)
+    graphs: dict[int, Launch] = field(default_factory=dict)
     thread: threading.local = field(default_factory=threading.local)
 
     def __getattr__(self, name: str) -> Any:
@@ -120,6 +122,27 @@ class FakeDriver:
         )
         return self.status
 
+    # ------------------------------------------------------------------------------------------ graphs
+
+    def cuGraphAddKernelNode_v2(self, place: Any, graph: Any, after: Any, count: Any, node: Any) -> int:
+        n = node._obj
+        known = next(launch for launch in self.launches if launch.device == n.function % 100)
+        pointers = (ctypes.c_void_p * len(known.words)).from_address(n.parameters)
+        words = [ctypes.c_uint64.from_address(p).value for p in pointers]
+        self.graphs[len(self.graphs) + 1] = Launch(n.function % 100, (*n.grid,), n.block[0], n.smem, 0, words, True)
+        return 0
+
+    def cuGraphInstantiateWithFlags(self, out: Any, graph: Any, flags: Any) -> int:
+        out._obj.value = len(self.graphs)
+        return 0
+
+    def cuGraphLaunch(self, graph: Any, stream: Any) -> int:
+        launch = self.graphs[graph.value]
+        assert self.contexts[-1:] == [100 + launch.device], "the driver crashes"
+        if not self.status:
+            self.launches.append(launch)
+        return self.status
+
     def cuMemAlloc_v2(self, out: Any, size: Any) -> int:
         out._obj.value = 1 << 20
         return 0
@@ -163,13 +186,14 @@ class Torch:
     """torch, with a current device and a stream per device: 70 on the first, 71 on the second."""
 
     current: int = 0
+    stream: int = 70
     _dynamo: ClassVar[Any] = None
     """What it offers for comparing tensors."""
 
     @property
     def _C(self) -> Any:
         return SimpleNamespace(
-            _cuda_getCurrentRawStream=lambda index: 70 + index,
+            _cuda_getCurrentRawStream=lambda index: self.stream and self.stream + index,
             _cuda_getDevice=lambda: self.current,
             _dynamo=self._dynamo,
         )
@@ -185,9 +209,10 @@ def install(monkeypatch: pytest.MonkeyPatch, devices: int = 1) -> tuple[FakeDriv
     """The package sees ``devices`` GPUs like an H200, and torch."""
     fake, torch = FakeDriver(devices), Torch()
     driver.device_count.cache_clear()
-    driver._primary_context.cache_clear()
+    driver.primary_context.cache_clear()
     monkeypatch.setattr(driver, "library", lambda: fake)
     monkeypatch.setattr(driver, "loaded", lambda: fake)
+    monkeypatch.setattr(driver, "quick", lambda name: getattr(fake, name))
     monkeypatch.setitem(sys.modules, "torch", torch)  # type: ignore[arg-type]
 
     def device(index: int = 0) -> Device | None:
@@ -201,5 +226,5 @@ def install(monkeypatch: pytest.MonkeyPatch, devices: int = 1) -> tuple[FakeDriv
 def uninstall() -> None:
     """Forgets what was learnt from the stand-in."""
     driver.device_count.cache_clear()
-    driver._primary_context.cache_clear()
+    driver.primary_context.cache_clear()
     available.cache_clear()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -14,7 +15,8 @@ from fake_driver import FakeDriver, Launch, Tensor, Torch
 
 import tidegate as tg
 from tidegate.errors import LaunchFailed, WrongArguments
-from tidegate.runtime import variants
+from tidegate.ir.dtypes import DTYPES, number
+from tidegate.runtime import driver, graph, variants
 from tidegate.runtime.launch import Loaded
 
 FACTOR = 2.0
@@ -258,6 +260,41 @@ def test_values_that_change_with_every_launch_come_last(one: FakeDriver) -> None
         assert one.launches.pop().words == [x.at, y.at, 8, value, value + 1]
 
 
+MOST = float(np.finfo(np.float32).max)
+NUMBERS = [
+    0.1, -0.0, 5e-324, MOST, MOST * (1 + 2**-26), MOST * (1 + 2**-25), 1e39, float("inf"), float("nan"), 2, 2**24 + 1,
+    2**60 + 1, -(2**31), 2**31, 10**400, np.float64(0.1), np.float16(1.5), np.int64(-3), np.array(2.5), True, "1", None,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["f32", "i32"])
+def test_numbers_are_what_a_scalar_holds(one: FakeDriver, dtype: str) -> None:
+    """The short way of a call agrees with what the plain program takes."""
+
+    @tg.kernel(warps=1)
+    def of_float(x: tg.Tensor["R", 32, "f32"], by: tg.Scalar["f32"], y: tg.Out["R", 32, "f32"]):
+        for r in tg.grid(tg.tiles("R", 4)):
+            y[r, :] = tg.load(x[r, :]) * by
+
+    @tg.kernel(warps=1)
+    def of_int(x: tg.Tensor["R", 32, "f32"], by: tg.Scalar["i32"], y: tg.Out["R", 32, "f32"]):
+        for r in tg.grid(tg.tiles("R", 4)):
+            y[r, :] = tg.load(x[r, :]) * by
+
+    (x, y), scaled = pair(), of_float if dtype == "f32" else of_int
+    for given in NUMBERS:
+        value = number(DTYPES[dtype], given)
+        if value is None:
+            with pytest.raises(WrongArguments, match=f"by is {dtype}, got"):
+                scaled(x, given, y)
+        else:
+            scaled(x, given, y)
+            bits = np.array(value, DTYPES[dtype].numpy).view(np.uint32)
+            assert one.launches.pop().words == [x.at, y.at, 8, bits]
+    with pytest.raises(WrongArguments, match="got 2 arguments for the parameters x, by, y"):
+        scaled(x, y)
+
+
 def test_an_error_of_the_driver_names_the_kernel(one: FakeDriver) -> None:
     kernel = make()
     kernel(*pair())
@@ -266,6 +303,95 @@ def test_an_error_of_the_driver_names_the_kernel(one: FakeDriver) -> None:
     for _ in range(2):
         with pytest.raises(LaunchFailed, match="scaled: cuLaunchKernelEx returned CUDA_ERROR_X"):
             kernel(*pair())
+
+
+# ---------------------------------------------------------------------------------------------- graphs
+
+
+@pytest.fixture
+def default(one: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
+    """One GPU, torch on the default stream, no tool that looks on."""
+    sys.modules["torch"].stream = 0  # type: ignore[attr-defined]
+    for name in graph.TOOLS:
+        monkeypatch.delenv(name, raising=False)
+    return one
+
+
+def how(fake: FakeDriver) -> list[bool]:
+    """Of each launch whether it was that of a graph; forgets them."""
+    found = [launch.graph for launch in fake.launches]
+    fake.launches.clear()
+    return found
+
+
+def test_what_repeats_on_the_default_stream_becomes_a_graph(default: FakeDriver) -> None:
+    kernel, turns = make(), [pair(8, 4096), pair(12, 8192), pair(8, 16384)]
+    for i in range(2 * graph.FIRST):
+        for x, y in turns:
+            kernel(x, y)
+            launch = default.launches[-1]
+            assert launch.words == [x.at, y.at, x.shape[0]]
+            assert launch.grid == (x.shape[0] // 4, 1, 1)
+            assert launch.graph == (i >= graph.FIRST)
+    how(default)
+    for rows, at in ((8, 32768), (0, 4096)):  # elsewhere, and nothing
+        kernel(*pair(rows, at))
+    sys.modules["torch"].stream = 70  # type: ignore[attr-defined]
+    kernel(*turns[0])
+    assert how(default) == [False, False]
+
+
+def test_graphs_are_few(default: FakeDriver) -> None:
+    kernel = make()
+    for _ in range(graph.FIRST + 1):
+        for i in range(graph.MOST_GRAPHS + 2):
+            kernel(*pair(8, 4096 * (i + 1)))
+    assert sum(how(default)[-graph.MOST_GRAPHS - 2 :]) == graph.MOST_GRAPHS
+
+
+def test_a_graph_that_cannot_start_is_a_launch(default: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    meanwhile: list[Callable[[], None]] = []
+
+    def ask(out: Any) -> int:
+        if meanwhile:
+            meanwhile.pop()()
+        return FakeDriver.cuCtxGetCurrent(default, out)
+
+    monkeypatch.setattr(driver, "quick", lambda name: ask)
+    kernel, tensors = make(), pair()
+    for _ in range(graph.FIRST + 1):
+        kernel(*tensors)
+    assert how(default)[-1]
+    for contexts in ([], [7], [7, 100]):
+        default.contexts[:] = contexts
+        kernel(*tensors)
+        assert how(default) == [contexts[-1:] == [100]]
+        assert default.contexts == (contexts or [100])  # a thread that had none keeps the device's
+    meanwhile.append(lambda: kernel(*tensors))  # another thread, or a finalizer
+    kernel(*tensors)
+    assert how(default) == [False, True]
+    default.status = 700
+    with pytest.raises(LaunchFailed):
+        kernel(*tensors)
+
+
+@pytest.mark.parametrize("missing", ["tool", "node", "graph", "memory"])
+def test_no_graph_is_made_where_it_does_harm_or_fails(
+    default: FakeDriver, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    if missing == "tool":
+        monkeypatch.setenv("NSYS_PROFILING_SESSION_ID", "1")
+    elif missing == "node":  # a driver that is too old
+        monkeypatch.delattr(FakeDriver, "cuGraphAddKernelNode_v2")
+        usual = FakeDriver.__getattr__
+        monkeypatch.setattr(FakeDriver, "__getattr__", lambda self, name: usual(self, name.replace("cuGraphAdd", "")))
+    else:
+        name = "cuGraphCreate" if missing == "graph" else "cuGraphInstantiateWithFlags"
+        monkeypatch.setattr(default, name, lambda *_: 2, raising=False)
+    kernel, tensors = make(), pair()
+    for _ in range(graph.FIRST + 3):
+        kernel(*tensors)
+    assert how(default) == [False] * (graph.FIRST + 3)
 
 
 # ---------------------------------------------------------------------------------------------- strides

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import gcd, prod
 from typing import Any, NoReturn
 
 from tidegate.errors import WrongArguments
 from tidegate.ir import tir
-from tidegate.ir.dtypes import I32, DType
+from tidegate.ir.dtypes import DType
 from tidegate.ir.expr import Sym, evaluate
 from tidegate.ops.arguments import checked
 from tidegate.runtime.arrays import HOST, Described, packed_strides
@@ -170,16 +170,35 @@ def packed(kernel: tir.Kernel, numbers: Sequence[Any]) -> tuple[int, ...]:
         names = ", ".join(s.name for s in kernel.arguments) or "none"
         what = f"{len(numbers)} numbers are given, the scalars are {names}"
         raise WrongArguments(kernel=kernel.name, what=what, advice="give one number for each")
-    return tuple(
-        bits(s.dtype, checked(kernel.name, s.name, s.dtype, given))
-        for s, given in zip(kernel.arguments, numbers, strict=True)
-    )
+    return tuple(bits(kernel.name, s.name, s.dtype, given) for s, given in zip(kernel.arguments, numbers, strict=True))
 
 
-def bits(dtype: DType, value: float) -> int:
-    """The 32 bits of a number that ``dtype`` can hold."""
-    found: int = struct.unpack("<I", struct.pack("<i" if dtype == I32 else "<f", value))[0]
-    return found
+def bits(kernel: str, name: str, dtype: DType, given: Any) -> int:
+    """The 32 bits of the number that is given for the scalar ``name``; raises WrongArguments."""
+    return packer(kernel, name, dtype)(given)
+
+
+def packer(kernel: str, name: str, dtype: DType) -> Callable[[Any], int]:
+    """A function of the number that is given for the scalar ``name`` to its 32 bits, which raises WrongArguments.
+    Python's own numbers take a short way: it runs in every call."""
+
+    def of_float(given: Any) -> int:
+        kind = type(given)
+        exact = kind is int and -(2**24) <= given <= 2**24
+        try:
+            found: int = unpack(pack(given if exact or kind is float else checked(kernel, name, dtype, given)))[0]
+        except OverflowError:
+            found = unpack(pack(checked(kernel, name, dtype, given)))[0]
+        return found
+
+    def of_int(given: Any) -> int:
+        if type(given) is int and -(2**31) <= given < 2**31:
+            return given & 0xFFFFFFFF
+        return int(checked(kernel, name, dtype, given)) & 0xFFFFFFFF
+
+    pack, unpack = struct.Struct("<f").pack, struct.Struct("<I").unpack
+
+    return of_int if dtype.integer else of_float
 
 
 # ---------------------------------------------------------------------------------------------- bytes in common

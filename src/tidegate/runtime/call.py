@@ -110,9 +110,12 @@ def caller(
             found = kind.ready.get(pointers) or first(kind, pointers, arrays, given)
             remember(places, pointers, (kind, found))
         stream = found.stream(found.index)
-        if more or (found.current is not None and found.current() != found.index):
-            found.launch(stream, more, found.current is not None)
-        elif found.start(found.configs[stream], found.function, found.parameters, None):
+        away = found.current is not None and found.current() != found.index
+        if more or away:
+            found.launch(stream, more, away)
+        elif (stream or not found.again()) and found.start(
+            found.configs[stream], found.function, found.parameters, None
+        ):
             found.launch(stream)
 
     def kind_of(tensors: Sequence[Any], constants: Key) -> Kind:

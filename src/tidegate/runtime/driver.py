@@ -12,9 +12,6 @@ from typing import Any
 
 from tidegate.errors import LaunchFailed, NoDriver
 
-# CUresult: no current context, or another device's
-OTHER_CONTEXT = (201, 400)
-
 # CUfunction_attribute
 MAX_THREADS_PER_BLOCK = 0
 SHARED_SIZE_BYTES = 1
@@ -47,6 +44,11 @@ def loaded() -> ctypes.CDLL:
     return found
 
 
+def quick(name: str) -> Any:
+    """A function of the driver that never waits: it is called without giving up Python's lock."""
+    return getattr(ctypes.PyDLL("libcuda.so.1"), name)
+
+
 def check(kernel: str, call: str, status: int) -> None:
     """Raises LaunchFailed, naming the kernel and the driver's own words, unless the status is 0."""
     if not status:
@@ -60,7 +62,7 @@ def check(kernel: str, call: str, status: int) -> None:
 
 
 @cache
-def _primary_context(index: int) -> c_void_p:
+def primary_context(index: int) -> c_void_p:
     """The context that torch and other libraries use too; held until the process ends."""
     context = c_void_p()
     status = loaded().cuDevicePrimaryCtxRetain(byref(context), index)
@@ -73,7 +75,7 @@ def _primary_context(index: int) -> c_void_p:
 def current(index: int) -> Iterator[None]:
     """The device's primary context is the thread's current one inside, and what was before it afterwards. A thread
     that had none keeps it, as with CUDA's own runtime."""
-    driver, wanted, before = loaded(), _primary_context(index), c_void_p()
+    driver, wanted, before = loaded(), primary_context(index), c_void_p()
     driver.cuCtxGetCurrent(byref(before))
     if before.value == wanted.value:
         yield

@@ -15,6 +15,7 @@ from tidegate.runtime.arrays import Described, describe_all
 from tidegate.runtime.call import caller
 from tidegate.runtime.compile import Cubin
 from tidegate.runtime.device import Device, available
+from tidegate.runtime.graph import Graphs
 from tidegate.runtime.prepared import Prepared
 
 SHARED_DEFAULT = 49152
@@ -39,6 +40,7 @@ class Loaded:
         self.kernel = kernel
         self.cubin = cubin
         self._functions: dict[int, driver.Function] = {}
+        self._graphs = Graphs()
         self._lock = threading.Lock()
         self._call = caller(len(self.kernel.params), self._describe, lambda arrays, given: self.prepare(arrays))
 
@@ -59,7 +61,7 @@ class Loaded:
                 advice="use larger tiles",
             )
         function = self.function(arrays[0].device if arrays else 0)
-        return Prepared(self.kernel, function, binding, driver.Configs(function, binding.grid))
+        return Prepared(self.kernel, function, binding, driver.Configs(function, binding.grid), self._graphs)
 
     # ------------------------------------------------------------------------------------------ loading
 

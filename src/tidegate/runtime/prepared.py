@@ -11,13 +11,17 @@ from tidegate.ir import tir
 from tidegate.runtime import driver
 from tidegate.runtime.arguments import Binding, check_apart
 from tidegate.runtime.arrays import torch_stream
+from tidegate.runtime.graph import FIRST, Graph, Graphs
 
 
 class Ready:
     """A launch that lacks the stream, and the values that change from call to call, which are the last of its
     arguments. ``values``: those before them, each a whole number of at most 8 bytes."""
 
-    __slots__ = ("_pool", "_values", "configs", "current", "function", "index", "name", "parameters", "start", "stream")
+    __slots__ = (
+        "_graph", "_launches", "_pool", "_prepared", "_values",
+        "configs", "current", "function", "index", "name", "parameters", "start", "stream",
+    )  # fmt: skip
 
     def __init__(self, prepared: Prepared, pointers: Sequence[int]) -> None:
         self.name, self.index = prepared.kernel.name, prepared.function.index
@@ -27,26 +31,39 @@ class Ready:
         self._values = (*pointers, *prepared.binding.values)
         self._pool: list[driver.Parameters] = []
         self.parameters = driver.Parameters(self._values).reference
+        self._prepared, self._launches = prepared, 0
+        self._graph: Graph | None = None
 
     def launch(self, stream: int, more: Sequence[int] = (), away: bool = True) -> None:
         """Starts the kernel on a stream of its device. ``more``: the last arguments. ``away``: another device may be
         the thread's current one."""
-        if not more:
-            self._start(stream, self.parameters, away)
-            return
+        pool, at = self._pool, len(self._values)
         try:
-            own = self._pool.pop()
+            own = pool.pop()
         except IndexError:
             own = driver.Parameters((*self._values, *more))
-        own.words[len(self._values) :] = list(more)
-        self._start(stream, own.reference, away)
-        self._pool.append(own)
+        for value in more:
+            own.words[at] = value
+            at += 1
+        if away or self.start(self.configs[stream], self.function, own.reference, None):
+            self._start(stream, own.reference)
+        pool.append(own)
 
-    def _start(self, stream: int, parameters: Any, away: bool) -> None:
-        status = driver.OTHER_CONTEXT[0] if away else self.start(self.configs[stream], self.function, parameters, None)
-        if status in driver.OTHER_CONTEXT:
-            with driver.current(self.index):
-                status = self.start(self.configs[stream], self.function, parameters, None)
+    def again(self) -> bool:
+        """Starts the kernel on the default stream by a graph; False if it has not been started."""
+        if self._graph is not None:
+            return self._graph.launch()
+        self._launches += 1
+        if self._launches == FIRST and self._prepared.binding.grid:
+            function, grid = self._prepared.function, self._prepared.binding.grid
+            self._graph = self._prepared.graphs.make(function, grid, self.parameters)
+        return False
+
+    def _start(self, stream: int, parameters: Any) -> None:
+        """Starts the kernel where its device is the current one: the thread may have another one, or none. What is
+        wrong besides shows again."""
+        with driver.current(self.index):
+            status = self.start(self.configs[stream], self.function, parameters, None)
         driver.check(self.name, "cuLaunchKernelEx", status)
 
 
@@ -58,6 +75,7 @@ class Prepared:
     function: driver.Function
     binding: Binding
     configs: driver.Configs
+    graphs: Graphs
 
     def at(self, pointers: Sequence[int]) -> Ready:
         """Raises WrongArguments where an output shares memory with another array."""

@@ -13,7 +13,7 @@ from tidegate.lang.values import keys_of
 from tidegate.ops.arguments import split
 from tidegate.ops.plain import bind_sizes
 from tidegate.runtime import device as devices
-from tidegate.runtime.arguments import bits, check_strides
+from tidegate.runtime.arguments import check_strides, packer
 from tidegate.runtime.arrays import HOST, Described, describe_all
 from tidegate.runtime.call import POINTER_ALIGN, Call, caller, remember
 from tidegate.runtime.compiled import Compiled, compile_program
@@ -42,10 +42,13 @@ def caller_of(kernel: Kernel) -> Call:
     launch = caller(len(kernel.signature.tensors), describe, prepare, kernel.captured if kernel.captured() else None)
 
     def with_numbers(arguments: Sequence[Any], given: Mapping[str, Any]) -> None:
-        arrays, numbers = split(kernel.name, order, scalars, arguments)
-        launch(arrays, given, [bits(scalars[name], value) for name, value in numbers.items()])
+        if len(arguments) != len(order):
+            split(kernel.name, order, kernel.scalars, arguments)  # tells what is wrong
+        launch([arguments[i] for i in tensors], given, [pack(arguments[i]) for i, pack in scalars])
 
-    order, scalars = kernel.signature.order, kernel.scalars
+    order = kernel.signature.order
+    scalars = [(order.index(name), packer(kernel.name, name, dtype)) for name, dtype in kernel.scalars.items()]
+    tensors = [i for i, name in enumerate(order) if name not in kernel.scalars]
     return with_numbers if scalars else launch
 
 
