@@ -17,7 +17,7 @@ from tidegate.errors import OrderNotProvable, PlanFormat, PlanRejected
 from tidegate.ir import tir
 from tidegate.plan import producers
 from tidegate.plan.file import from_json, load
-from tidegate.plan.plan import AsyncPlan, Sync, SyncKind
+from tidegate.plan.plan import AsyncPlan, Bounds, Sync, SyncKind
 
 
 def plan_of(file: str, kernel: str, **options: Any) -> AsyncPlan:
@@ -159,6 +159,23 @@ def test_bent_plans_are_rejected() -> None:
         replace(plan, schedule=(replace(plan.schedule[0], fills=(("x", "ldm_x_f"),)),)),
         replace(plan, warps=16),
         replace(plan, target="sm_80"),
+        bent(plan, block, participants="warps 0,9"),
+        bent(plan, block, participants="each warp"),
+        bent(plan, block, count=5),
+        bent(plan, wait, participants="banana"),
+        bent(plan, wait, phase="parity 0"),
+        replace(plan, roles=()),
+        replace(plan, roles=(replace(plan.roles[0], warps=(0, 1)),)),
+        replace(plan, roles=(*plan.roles, replace(plan.roles[0], name="other"))),
+        replace(plan, roles=(replace(plan.roles[0], steps=("ldm_x_f",)),)),
+        replace(plan, schedule=(replace(plan.schedule[0], prologue=7),)),
+        replace(plan, schedule=(replace(plan.schedule[0], interval=7),)),
+        replace(plan, schedule=()),
+        replace(plan, channels=()),
+        replace(plan, channels=(replace(plan.channels[0], depth=9),)),
+        replace(plan, buffers=(replace(buffers[0], bytes=1), buffers[1])),
+        replace(plan, buffers=(replace(buffers[0], first=0, last=0), buffers[1])),
+        replace(plan, bounds=Bounds(resource=1)),
     ):
         with pytest.raises(PlanRejected):
             kernel.compile(target="h200", plan=broken)

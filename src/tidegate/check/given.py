@@ -15,6 +15,9 @@ from tidegate.ir.spec import expressions
 CONSTANTS = (0, 1, 2, 3, 4, 5, 6, 8, 12, -1)
 """Multiples of what expressions count by, the same everywhere."""
 
+RISES = (2, 3, 5, 8)
+"""Multiples of that by which the elements of a tensor rise: the rows of a packed tensor begin so far apart."""
+
 PERIODS = (2, 3, 4, 5, 6)
 TRIPS = 8
 """Of loops that end by a number, where a condition changes from trip to trip."""
@@ -39,7 +42,8 @@ class Numbers:
     """One choice. ``units``: per tensor and argument, what expressions count it by; ``bases``: what conditions compare
     it with. Numbers are ``count`` units, but where ``pattern`` is given those that end no loop vary: by their address
     they are on one side of their base or on the other, ``shift`` says on which. In pattern "own" all vary, from 0 units
-    on or around their base; ``shift`` makes it another choice."""
+    on or around their base; ``shift`` makes it another choice. In pattern "rising" those of a tensor rise with their
+    address, by ``count`` units."""
 
     count: int
     units: Mapping[str, int]
@@ -59,6 +63,8 @@ class Numbers:
         if self.pattern == "own":
             own = zlib.crc32(f"{self.shift} {name} {place}".encode()) >> 4
             return self.units.get(name, 1) * (own % 4) if name in self.ends else self.bases.get(name, 0) + own % 3 - 1
+        if self.pattern == "rising":
+            return self.units.get(name, 1) * self.count * (sum(place) if place else 1)
         if not self.pattern or name in self.ends:
             return self.units.get(name, 1) * self.count
         turn = sum(place) % self.period == 0
@@ -87,8 +93,8 @@ class Told:
 def few(kernel: tir.Kernel) -> Iterator[Numbers]:
     """A handful of choices, unlike each other."""
     found = list(choices(kernel))
-    yield from found[:3]
-    yield from found[len(CONSTANTS) : len(CONSTANTS) + 3]
+    for first, count in ((0, 3), (len(CONSTANTS), 2), (len(CONSTANTS) + len(RISES), 2)):
+        yield from found[first : first + count]
 
 
 def choices(kernel: tir.Kernel) -> Iterator[Numbers]:
@@ -103,6 +109,8 @@ def choices(kernel: tir.Kernel) -> Iterator[Numbers]:
     known = (_units(body, source), _bases(body, source), ends)
     for count in CONSTANTS:
         yield Numbers(count, *known)
+    for count in RISES:
+        yield Numbers(count, *known, "rising")
     for salt in range(SALTS):
         yield Numbers(0, *known, "own", 1, salt)
     for period in PERIODS:
@@ -114,12 +122,15 @@ def choices(kernel: tir.Kernel) -> Iterator[Numbers]:
 
 
 def _units(body: list[tir.Stmt], source: Mapping[str, str]) -> dict[str, int]:
-    """The smallest tile in which expressions count a number."""
+    """The smallest tile in which expressions count a number, or compare it with something."""
     found: dict[str, int] = {}
-    for part in (p for stmt in body for e in expressions(stmt) for p in ex.parts(e)):
-        if isinstance(part, ex.Bin) and part.op in ("cdiv", "/") and isinstance(part.b, ex.Int):
-            for name in (source.get(n, n) for n in ex.symbols(part.a)):
-                found[name] = min(found.get(name, part.b.value), part.b.value)
+    for part in (p for stmt in body for e in expressions(stmt) for p in ex.parts(e) if isinstance(p, ex.Bin)):
+        tiles = [part.b.value] if part.op in ("cdiv", "/") and isinstance(part.b, ex.Int) else []
+        if part.op in ex.COMPARISONS:
+            inner = (p for side in (part.a, part.b) for p in ex.parts(side) if isinstance(p, ex.Bin) and p.op == "*")
+            tiles = [p.b.value for p in inner if isinstance(p.b, ex.Int) and p.b.value > 1]
+        for name in (source.get(n, n) for n in ex.symbols(part)) if tiles else ():
+            found[name] = min(found.get(name, tiles[0]), *tiles)
     return found
 
 

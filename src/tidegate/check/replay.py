@@ -246,10 +246,13 @@ def _shares(total: int, most: Sequence[int]) -> Iterator[tuple[int, ...]]:
 
 
 def unit(kernel: tir.Kernel, dim: tir.Dim) -> int:
-    """The smallest tile in which expressions count a dim, rounded up to its known factor."""
+    """The smallest tile in which expressions count a dim, rounded up to its known factor; one that divides others is
+    counted by ones."""
     found = []
     for e in _expressions(kernel):
         for part in _parts(e):
+            if part.op in ("cdiv", "/", "%") and dim.name in ex.symbols(part.b):
+                return dim.multiple
             if part.op in ("cdiv", "/") and isinstance(part.b, ex.Int) and dim.name in ex.symbols(part.a):
                 found.append(part.b.value)
     return lcm(min(found, default=1), dim.multiple)

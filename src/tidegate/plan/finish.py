@@ -136,7 +136,6 @@ def assemble(
     share: bool,
     constants: tuple[tuple[str, object], ...],
     allocation: Allocation,
-    accesses: Mapping[str, Access],
     facts: Facts,
     nodes: tuple[Node, ...],
     schedule: Schedule,
@@ -159,7 +158,7 @@ def assemble(
             for p in allocation.placements
         ),
         roles=(Role("everyone", tuple(range(program.warps)), None, ()),),
-        channels=tuple(_channels(program, accesses, facts, syncs)),
+        channels=tuple(_explained(channel, facts, syncs) for channel in channels(program, facts)),
         dependences=tuple(
             ProtectedPair(
                 d.id,
@@ -176,21 +175,23 @@ def assemble(
             if d.id in used
         ),
         syncs=syncs,
-        schedule=tuple(_schedules(facts, nodes, schedule)),
+        schedule=tuple(schedules(facts, nodes, schedule)),
         bounds=Bounds(),
     )
 
 
-def _channels(
-    program: legal.LegalProgram, accesses: Mapping[str, Access], facts: Facts, syncs: tuple[Sync, ...]
-) -> Iterable[Channel]:
-    pairs = {d.id: d for d in facts.dependences}
+def channels(program: legal.LegalProgram, facts: Facts) -> Iterable[Channel]:
+    """The channels of a schedule, without the names of the syncs that turn them."""
     for group in facts.groups:
-        full = _mechanism(syncs, pairs, group.rings, Kind.RAW)
-        empty = _mechanism(syncs, pairs, group.rings, Kind.WAR)
         payload = sum(program.ring(r).layout.bytes for r in group.rings)
         rule = f"executed fills mod {group.depth}"
-        yield Channel(group.name, group.loop, group.rings, group.depth, group.ahead, rule, full, empty, payload, ())
+        yield Channel(group.name, group.loop, group.rings, group.depth, group.ahead, rule, "", "", payload, ())
+
+
+def _explained(channel: Channel, facts: Facts, syncs: tuple[Sync, ...]) -> Channel:
+    pairs = {d.id: d for d in facts.dependences}
+    full, empty = (_mechanism(syncs, pairs, channel.rings, kind) for kind in (Kind.RAW, Kind.WAR))
+    return replace(channel, full=full, empty=empty)
 
 
 def _mechanism(syncs: tuple[Sync, ...], pairs: Mapping[str, Dependence], rings: tuple[str, ...], kind: Kind) -> str:
@@ -203,7 +204,8 @@ def _mechanism(syncs: tuple[Sync, ...], pairs: Mapping[str, Dependence], rings: 
     return ", ".join(found) or "program order of each thread"
 
 
-def _schedules(facts: Facts, nodes: tuple[Node, ...], schedule: Schedule) -> Iterable[LoopSchedule]:
+def schedules(facts: Facts, nodes: tuple[Node, ...], schedule: Schedule) -> Iterable[LoopSchedule]:
+    """What a schedule makes of each loop."""
     for node in walk(nodes):
         if not isinstance(node, Repeat):
             continue

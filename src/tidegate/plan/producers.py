@@ -115,7 +115,6 @@ def _produce(analysis: Analysis, name: str, schedule: Schedule) -> AsyncPlan:
         analysis.share,
         analysis.constants,
         analysis.allocation,
-        analysis.accesses,
         known,
         nodes,
         schedule,

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tidegate.analyze.memory import alignment, least_bytes, lives, ring_bytes, slot_stride
 from tidegate.errors import PlanRejected
 from tidegate.ir import legal
 from tidegate.ir.spec import is_name
 from tidegate.plan.facts import Facts
-from tidegate.plan.finish import unordered
+from tidegate.plan.finish import channels, schedules, unordered
 from tidegate.plan.order import Unmet
 from tidegate.plan.pipeline import Schedule, last_product, movable, own_steps, problem
-from tidegate.plan.plan import AsyncPlan, SyncKind
+from tidegate.plan.plan import AsyncPlan, Bounds, Buffer, Channel, LoopSchedule, Role, Sync, SyncKind
 from tidegate.plan.producers import Analysis, analyse_with, facts_for
 from tidegate.plan.timeline import END, timeline, walk
 
@@ -20,6 +22,7 @@ LOWERED = (SyncKind.COPY_COMMIT, SyncKind.COPY_WAIT, SyncKind.WARP, SyncKind.NAM
 def validate(plan: AsyncPlan, analysis: Analysis) -> None:
     """Raises PlanRejected at the first thing that does not fit or is left unordered."""
     _fits(plan, analysis)
+    _roles(plan)
     _grid(plan, analysis)
     _memory(plan, analysis)
     analysis = analyse_with(analysis, {b.ring: (b.offset, b.stride) for b in plan.buffers})
@@ -28,6 +31,7 @@ def validate(plan: AsyncPlan, analysis: Analysis) -> None:
     nodes = timeline(analysis.program, schedule)
     _syncs(plan, {n.place for n in walk(nodes)} | {END})
     facts = facts_for(analysis, schedule.ahead, nodes)
+    _consequences(plan, analysis, tuple(schedules(facts, nodes, schedule)), tuple(channels(analysis.program, facts)))
     left = unordered(nodes, facts, plan.syncs, first=True)
     if left:
         raise _unordered(left[0], facts)
@@ -55,6 +59,14 @@ def _fits(plan: AsyncPlan, analysis: Analysis) -> None:
         raise _reject(
             f"the plan was made for the constants {dict(plan.constants)}, the program has {constants}",
             "compile with the constants of the plan",
+        )
+
+
+def _roles(plan: AsyncPlan) -> None:
+    if len(plan.roles) != 1 or replace(plan.roles[0], name="") != Role("", tuple(range(plan.warps)), None, ()):
+        raise _reject(
+            f"the plan has the roles {', '.join(r.name for r in plan.roles) or 'of nobody'}",
+            f"so far there is one role: all {plan.warps} warps, every step, no budget of registers",
         )
 
 
@@ -155,6 +167,41 @@ def _fills(loop: legal.Loop, early: list[legal.Step], schedule: Schedule, progra
             )
 
 
+def _consequences(
+    plan: AsyncPlan, analysis: Analysis, loops: tuple[LoopSchedule, ...], rings: tuple[Channel, ...]
+) -> None:
+    """What follows from the decisions is told as it follows: a plan speaks of the kernel that is lowered."""
+    buffers = (
+        Buffer(p.ring, p.offset, p.stride, analysis.program.ring(p.ring).stages, p.size, p.first, p.last)
+        for p in analysis.allocation.placements
+    )
+    told = [
+        *((f"buffer {b.ring}", b, {p.ring: p for p in plan.buffers}[b.ring]) for b in buffers),
+        *((f"the schedule of {s.loop}", s, {p.loop: p for p in plan.schedule}.get(s.loop)) for s in loops),
+        *((f"channel {c.name}", c, {p.name: unexplained(p) for p in plan.channels}.get(c.name)) for c in rings),
+        ("the list of loops", [s.loop for s in loops], [s.loop for s in plan.schedule]),
+        ("the list of channels", [c.name for c in rings], [c.name for c in plan.channels]),
+        ("bounds", Bounds(), plan.bounds),
+    ]
+    for what, wanted, found in told:
+        if wanted != found:
+            raise _reject(f"{what}: {found}", f"what the plan decides makes it {wanted}")
+
+
+def unexplained(channel: Channel) -> Channel:
+    """A channel without the names of the syncs that turn it."""
+    return replace(channel, full="", empty="")
+
+
+def _participants(plan: AsyncPlan, sync: Sync) -> None:
+    """Who takes part in a sync other than a named barrier, and its count, follow from its kind."""
+    who = {SyncKind.WARP: "each warp", SyncKind.BLOCK: "all warps"}.get(sync.kind, "each thread")
+    if sync.participants != who:
+        raise _reject(f"sync {sync.id}, a {sync.kind.value}, is among {sync.participants!r}", f"it is among {who!r}")
+    if sync.kind is not SyncKind.COPY_WAIT and sync.count is not None:
+        raise _reject(f"sync {sync.id}, a {sync.kind.value}, has the count {sync.count}", "it has none")
+
+
 def _syncs(plan: AsyncPlan, places: set[str]) -> None:
     groups: dict[int | None, str] = {}
     ids: set[str] = set()
@@ -170,7 +217,11 @@ def _syncs(plan: AsyncPlan, places: set[str]) -> None:
             )
         if sync.kind is SyncKind.COPY_WAIT and (sync.count is None or sync.count < 0):
             raise _reject(f"sync {sync.id} waits for all but {sync.count} groups", "give a count of 0 or more")
-        if sync.kind is SyncKind.NAMED:
+        if sync.phase is not None:
+            raise _reject(f"sync {sync.id} has the phase {sync.phase!r}", "it belongs to no mbarrier: leave it empty")
+        if sync.kind is not SyncKind.NAMED:
+            _participants(plan, sync)
+        else:
             named = sync.participants.removeprefix("warps ").split(",")
             legal_names = [str(w) for w in range(plan.warps)]
             if not named or any(w not in legal_names for w in named) or named != sorted(set(named), key=int):
