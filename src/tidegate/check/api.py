@@ -88,7 +88,8 @@ def _validate(kernel: tir.Kernel, sizes: Mapping[str, int]) -> None:
 
 def _scope(kernel: tir.Kernel, sizes: Mapping[str, int]) -> str:
     free = [d for d in kernel.dims if d.value is None and d.name not in sizes]
-    given = [f"{name} = {value}" for name, value in sizes.items()]
+    fixed = {str(d.name): d.value for d in kernel.dims if d.value is not None} | dict(sizes)
+    given = [f"{name} = {value}" for name, value in fixed.items()]
     known = f" with {', '.join(given)}" if given else ""
     numbers = [f"every number {s.name}" for s in kernel.arguments]
     if any(isinstance(s, tir.LdScalar) for s in tir.walk(kernel.body)):
