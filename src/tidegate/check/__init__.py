@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from tidegate.check.api import check
-from tidegate.check.verdict import Access, Finding, Step, Verdict
+from tidegate.check.verdict import Access, Finding, Run, Step, Verdict
 
-__all__ = ["Access", "Finding", "Step", "Verdict", "check"]
+__all__ = ["Access", "Finding", "Run", "Step", "Verdict", "check"]

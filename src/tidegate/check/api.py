@@ -14,7 +14,7 @@ from tidegate.check.explore import Explorer, explorer
 from tidegate.check.machine import MODELLED, Machine
 from tidegate.check.participants import misplaced
 from tidegate.check.replay import TooMany, replay, small_sizes
-from tidegate.check.search import MAX_RUNS, near, retold, search, shown_by, unsafe
+from tidegate.check.search import MAX_RUNS, near, retold, search, shown, unsafe
 from tidegate.check.sites import Statements
 from tidegate.check.state import Fault
 from tidegate.check.verdict import Finding, Step, Verdict
@@ -86,10 +86,14 @@ def _validate(kernel: tir.Kernel, sizes: Mapping[str, int]) -> None:
             raise WrongArguments(kernel=kernel.name, what=what, advice="give another, or none for a proof of all sizes")
 
 
+def _fixed(kernel: tir.Kernel, sizes: Mapping[str, int]) -> dict[str, int]:
+    """The sizes that are known."""
+    return {str(d.name): d.value for d in kernel.dims if d.value is not None} | dict(sizes)
+
+
 def _scope(kernel: tir.Kernel, sizes: Mapping[str, int]) -> str:
     free = [d for d in kernel.dims if d.value is None and d.name not in sizes]
-    fixed = {str(d.name): d.value for d in kernel.dims if d.value is not None} | dict(sizes)
-    given = [f"{name} = {value}" for name, value in fixed.items()]
+    given = [f"{name} = {value}" for name, value in _fixed(kernel, sizes).items()]
     known = f" with {', '.join(given)}" if given else ""
     numbers = [f"every number {s.name}" for s in kernel.arguments]
     if any(isinstance(s, tir.LdScalar) for s in tir.walk(kernel.body)):
@@ -136,7 +140,9 @@ def _ordered(machine: Machine, sizes: Mapping[str, int], scope: str) -> Verdict 
                 return found
     except Fault as fault:
         if explored.concrete:
-            return unsafe(machine, retold(fault, machine, sizes), scope)
+            return unsafe(
+                machine, retold(fault, machine, sizes), shown(_fixed(machine.kernel, sizes), {}, explored), scope
+            )
         if (found := near(machine, sizes, explored, fault)) is not None:
             return found
         reason = f"{fault.kind} in an abstract run, which no concrete run with small sizes confirmed"
@@ -198,12 +204,13 @@ def _global(machine: Machine, sizes: Mapping[str, int], scope: str) -> Verdict |
     tried = product(islice(small_sizes(kernel, sizes, 3, ragged=True), MAX_RUNS), given.choices(kernel))
     for values, numbers in islice(tried, MAX_RUNS):
         try:
-            finding, told = replay(machine, values, numbers)
+            shown_here = replay(machine, values, numbers)
         except (TooMany, Undecided, Exhausted, ZeroDivisionError, ValueError):
             complete = False
             continue
-        if finding is not None:
-            return Verdict(kernel.name, "unsafe", shown_by(kernel, values, {}, told), (finding,))
+        if shown_here is not None:
+            finding, told = shown_here
+            return Verdict(kernel.name, "unsafe", told.text(_fixed(kernel, {})), (finding,), run=told)
     return (
         None
         if complete

@@ -43,7 +43,7 @@ class Numbers:
     it with. Numbers are ``count`` units, but where ``pattern`` is given those that end no loop vary: by their address
     they are on one side of their base or on the other, ``shift`` says on which. In pattern "own" all vary, from 0 units
     on or around their base; ``shift`` makes it another choice. In pattern "rising" those of a tensor rise with their
-    address, by ``count`` units."""
+    address, by ``count`` units, and arguments are 0."""
 
     count: int
     units: Mapping[str, int]
@@ -64,7 +64,7 @@ class Numbers:
             own = zlib.crc32(f"{self.shift} {name} {place}".encode()) >> 4
             return self.units.get(name, 1) * (own % 4) if name in self.ends else self.bases.get(name, 0) + own % 3 - 1
         if self.pattern == "rising":
-            return self.units.get(name, 1) * self.count * (sum(place) if place else 1)
+            return self.units.get(name, 1) * self.count * (1 + sum(place)) if place else 0
         if not self.pattern or name in self.ends:
             return self.units.get(name, 1) * self.count
         turn = sum(place) % self.period == 0

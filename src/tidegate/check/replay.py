@@ -18,10 +18,11 @@ from tidegate.check.machine import Machine
 from tidegate.check.pattern import Shape, other_thread, pattern
 from tidegate.check.sites import Group
 from tidegate.check.state import DATA, State
-from tidegate.check.verdict import Access, Finding
+from tidegate.check.verdict import Access, Finding, Run
 from tidegate.check.windows import by_engine, window_of
 from tidegate.ir import expr as ex
 from tidegate.ir import tir
+from tidegate.ir.dtypes import I32
 from tidegate.ir.layout import Coord, Layout, SharedLayout
 from tidegate.ir.text import print_stmt
 
@@ -199,9 +200,9 @@ def _lanes(layout: Layout, warps: int, first: int) -> np.ndarray:
     return np.repeat(table.lanes, table.unit, axis=0).reshape(*layout.shape, 2 * warps)
 
 
-def replay(machine: Machine, sizes: Mapping[str, int], given: Given) -> tuple[Finding | None, list[str]]:
-    """Every CTA at these sizes and numbers: the first fault of global memory, None when there is none, and the elements
-    that its CTA has read. Raises TooMany (or what the machine raises)."""
+def replay(machine: Machine, sizes: Mapping[str, int], given: Given) -> tuple[Finding, Run] | None:
+    """Every CTA at these sizes and numbers: the first fault of global memory and the run that shows it, None when there
+    is none. Raises TooMany (or what the machine raises)."""
     kernel = machine.kernel
     names = {d.name: d.value for d in kernel.dims if d.value is not None} | dict(sizes)
     run = Replay(kernel, names)
@@ -212,12 +213,13 @@ def replay(machine: Machine, sizes: Mapping[str, int], given: Given) -> tuple[Fi
         for _ in search.every_case():
             pass
         if run.finding is not None:
-            read = search.unknown.read.items()
-            return run.finding, [f"{t}[{', '.join(map(str, place))}] = {v}" for (t, place), v in read]
+            read = tuple((t, place, v) for (t, place), v in search.unknown.read.items())
+            numbers = tuple((str(s.name), given.argument(s.name)) for s in kernel.arguments if s.dtype == I32)
+            return run.finding, Run(tuple(names.items()), (), read, numbers)
         run.count += 1
         if run.count > MAX_INSTANCES:
             raise TooMany
-    return None, []
+    return None
 
 
 def small_sizes(kernel: tir.Kernel, sizes: Mapping[str, int], tiles: int, ragged: bool) -> Iterator[dict[str, int]]:

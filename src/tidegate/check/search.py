@@ -16,7 +16,7 @@ from tidegate.check.replay import small_sizes, unit
 from tidegate.check.state import Fault
 from tidegate.check.stuck import deadlock
 from tidegate.check.survey import control_of
-from tidegate.check.verdict import Verdict
+from tidegate.check.verdict import Run, Verdict
 from tidegate.check.witness import describe
 from tidegate.ir import expr as ex
 from tidegate.ir import tir
@@ -35,7 +35,7 @@ MORE_TRIPS = (0, 1, 2, 3, 5)
 """By so many tiles the sizes near an abstract fault are larger than it needs: it may have come by several trips. (But
 not those of which it knows more than how small they may be.)"""
 
-Run = tuple[dict[str, int], dict[str, int], given.Given]
+Trial = tuple[dict[str, int], dict[str, int], given.Given]
 """Sizes, CTA and numbers."""
 
 
@@ -62,7 +62,7 @@ def near(machine: Machine, sizes: Mapping[str, int], abstract: Explorer, fault: 
     return _first(machine, _runs_near(machine, sizes, abstract, fault.spot))
 
 
-def _first(machine: Machine, runs: Iterable[Run], steps: int = MAX_STEPS) -> Verdict | None:
+def _first(machine: Machine, runs: Iterable[Trial], steps: int = MAX_STEPS) -> Verdict | None:
     """The verdict on the first run that breaks a rule, before so many steps have been made."""
     for values, where, numbers in runs:
         if steps <= 0:
@@ -75,7 +75,7 @@ def _first(machine: Machine, runs: Iterable[Run], steps: int = MAX_STEPS) -> Ver
             if run.unknown.split:
                 continue  # some condition had no single outcome
             fault = retold(fault, machine, values, where, exact=True, numbers=numbers)
-            return unsafe(machine, fault, shown_by(machine.kernel, values, where, _told(run)))
+            return unsafe(machine, fault, shown=shown(values, where, run))
         except (Undecided, Exhausted, ZeroDivisionError, ValueError):
             continue
         finally:
@@ -100,28 +100,19 @@ def retold(
     return fault
 
 
-def unsafe(machine: Machine, fault: Fault, scope: str) -> Verdict:
+def unsafe(machine: Machine, fault: Fault, shown: Run, scope: str = "") -> Verdict:
+    """``scope``: of what the fault is one, if not of the run alone that shows it."""
     finding, timeline = (deadlock if fault.kind == "deadlock" else describe)(machine, fault)
-    return Verdict(machine.kernel.name, "unsafe", scope, (finding,), timeline)
+    fixed = [str(d.name) for d in machine.kernel.dims if d.value is not None]
+    return Verdict(machine.kernel.name, "unsafe", scope or shown.text(fixed), (finding,), timeline, run=shown)
 
 
-def shown_by(
-    kernel: tir.Kernel, values: Mapping[str, int], where: Mapping[str, int], numbers: Iterable[str] = ()
-) -> str:
-    """The scope of a verdict that a run at these sizes, CTA and numbers shows."""
-    free = {d.name for d in kernel.dims if d.value is None}
-    parts = [f"{n} = {v}" for n, v in values.items() if n in free] + [f"CTA {n} = {v}" for n, v in where.items()]
-    parts += numbers
-    return f"shown by a run with {', '.join(parts)}" if parts else "shown by a run"
-
-
-def _told(run: Explorer) -> Iterator[str]:
-    """The numbers of a concrete run."""
-    for scalar in run.kernel.arguments:
-        if run.given is not None and scalar.dtype == I32:
-            yield f"{scalar.name} = {run.given.argument(scalar.name)}"
-    for (tensor, place), value in run.unknown.read.items():
-        yield f"{tensor}[{', '.join(map(str, place))}] = {value}"
+def shown(sizes: Mapping[str, int], where: Mapping[str, int], run: Explorer) -> Run:
+    """What a concrete run was given."""
+    names = [str(s.name) for s in run.kernel.arguments if run.given is not None and s.dtype == I32]
+    arguments = tuple((n, run.given.argument(n)) for n in names if run.given is not None)
+    elements = tuple((tensor, place, value) for (tensor, place), value in run.unknown.read.items())
+    return Run(tuple(sizes.items()), tuple(where.items()), elements, arguments)
 
 
 # ---------------------------------------------------------------------------------------------- small runs
@@ -173,7 +164,7 @@ def _corners(kernel: tir.Kernel, values: Mapping[str, int], abstract: Explorer) 
 # ---------------------------------------------------------------------------------------------- near a fault
 
 
-def _runs_near(machine: Machine, sizes: Mapping[str, int], abstract: Explorer, spot: Spot) -> Iterator[Run]:
+def _runs_near(machine: Machine, sizes: Mapping[str, int], abstract: Explorer, spot: Spot) -> Iterator[Trial]:
     kernel = machine.kernel
     at = _places(machine, spot)
     known: dict[str, int] = {d.name: d.value for d in kernel.dims if d.value is not None} | dict(sizes)

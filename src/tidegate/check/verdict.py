@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from typing import Literal
 
@@ -95,11 +96,30 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Run:
+    """What a concrete run was given: sizes, the place of its CTA, the integers that it read from inputs (tensor, place,
+    value), and its integer arguments."""
+
+    sizes: tuple[tuple[str, int], ...]
+    cta: tuple[tuple[str, int], ...] = ()
+    elements: tuple[tuple[str, tuple[int, ...], int], ...] = ()
+    arguments: tuple[tuple[str, int], ...] = ()
+
+    def text(self, fixed: Collection[str]) -> str:
+        """In words, without the sizes that are ``fixed``."""
+        parts = [f"{name} = {value}" for name, value in self.sizes if name not in fixed]
+        parts += [f"CTA {name} = {value}" for name, value in self.cta]
+        parts += [f"{name} = {value}" for name, value in self.arguments]
+        parts += [f"{tensor}[{', '.join(map(str, place))}] = {value}" for tensor, place, value in self.elements]
+        return f"shown by a run with {', '.join(parts)}" if parts else "shown by a run"
+
+
+@dataclass(frozen=True)
 class Verdict:
     """The outcome of a check.
 
     ``scope`` says for which sizes and trip counts it holds. ``reason`` is given for 'not proved' only. ``timeline`` is
-    the run that shows the first finding, with ``sizes`` and CTA index as chosen by the checker. ``exempted``: pairs of
+    the run that shows the first finding, and ``run`` what the checker chose for it. ``exempted``: pairs of
     statements that lack a fence which the caller trusts not to be needed.
     """
 
@@ -110,6 +130,7 @@ class Verdict:
     timeline: tuple[Step, ...] = ()
     reason: str = ""
     exempted: tuple[str, ...] = ()
+    run: Run | None = None
 
     @property
     def safe(self) -> bool:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from tidegate.check import Verdict
+from tidegate.check import Run, Verdict
 from tidegate.ir import tir
 from tidegate.ir.expr import evaluate
 from tidegate.ir.spec import placed
@@ -51,10 +52,11 @@ def script(kernel: tir.Kernel, verdict: Verdict) -> list[tuple[str, tuple[int, .
 
 
 def replay(kernel: tir.Kernel, verdict: Verdict) -> Replay:
-    """Runs the witness of an unsafe verdict under every policy, with a few sizes, until the fault shows."""
+    """Runs the witness of an unsafe verdict under every policy, with what the checker chose and then with a few other
+    sizes, until the fault shows."""
     steps = script(kernel, verdict)
-    for sizes in _sizes(kernel):
-        arrays = _arrays(kernel, sizes)
+    chosen = [] if verdict.run is None else [(dict(verdict.run.sizes), _chosen(kernel, verdict.run))]
+    for sizes, arrays in chain(chosen, ((sizes, _arrays(kernel, sizes)) for sizes in _sizes(kernel))):
         usual: Simulation | None = None
         for completion in POLICIES:
             for seed in range(SEEDS):
@@ -66,6 +68,15 @@ def replay(kernel: tir.Kernel, verdict: Verdict) -> Replay:
                 if not all(np.array_equal(usual.outputs[n], run.outputs[n], equal_nan=True) for n in usual.outputs):
                     return Replay("the results depend on the timing", *where)
     return Replay("", "", 0, ())
+
+
+def _chosen(kernel: tir.Kernel, run: Run) -> dict[str, Any]:
+    """The arguments with the integers that the checker chose; an element outside its array reads as 0 anyway."""
+    arrays = _arrays(kernel, dict(run.sizes)) | dict(run.arguments)
+    for tensor, place, value in run.elements:
+        if all(0 <= p < n for p, n in zip(place, arrays[tensor].shape, strict=True)):
+            arrays[tensor][place] = value
+    return arrays
 
 
 def _run(
