@@ -244,6 +244,19 @@ def test_tir_files(tidegate: Callable[..., Outcome], file: Callable[[str, str], 
     bad = file("bad.tir", "\n".join(line for line in text.splitlines() if "cp_wait" not in line))
     found = tidegate("check", bad, "--json")
     assert (found.status, found.json["status"]) == (1, "unsafe")
+    sized = tidegate("check", good, "--set", "R=5")
+    assert sized.status == 0
+    assert "R = 5" in sized.out
+    for arguments, code in (
+        (["check", good, "--set", "R=-1"], "TG701"),
+        (["check", good, "--set", "R=x"], "TG701"),
+        (["check", good, "--set", "Q=1"], "TG701"),
+        (["cuda", good, "--set", "R=5"], "TG855"),
+        (["check", file("target.tir", text.replace("sm_80", "banana"))], "TG304"),
+    ):
+        found = tidegate(*arguments, "--json")
+        assert found.status == 2
+        assert json.loads(found.out)["error"]["code"] == code
     illegal = file("illegal.tir", text.replace("buffer row f32", "buffer row bf16"))
     refused = tidegate("check", illegal, "--json").error
     assert (refused["code"], refused["where"]["file"]) == ("TG602", illegal)

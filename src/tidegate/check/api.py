@@ -81,6 +81,10 @@ def _validate(kernel: tir.Kernel, sizes: Mapping[str, int]) -> None:
         if name not in free:
             what = f"{name} is no launch argument of the kernel"
             raise WrongArguments(kernel=kernel.name, what=what, advice=f"those are: {', '.join(free) or 'none'}")
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise WrongArguments(
+                kernel=kernel.name, what=f"{name} = {value!r} is no size", advice="give a whole number"
+            )
         if value < 0 or value % free[tir.Name(name)].multiple:
             what = f"{name} = {value} is not a multiple of {free[tir.Name(name)].multiple} from 0 on"
             raise WrongArguments(kernel=kernel.name, what=what, advice="give another, or none for a proof of all sizes")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
@@ -10,7 +11,7 @@ import typer
 from tidegate.cli.files import Chosen, is_tir, kernel_of_tir, kernels_of, split
 from tidegate.cli.options import Options, compile_kernel, compiled, planned, settings_for, settings_of
 from tidegate.cli.terminal import print_json, progress, reporting, show
-from tidegate.errors import UnknownKernel
+from tidegate.errors import BadSetting, UnknownKernel
 
 app = typer.Typer(
     add_completion=False,
@@ -169,13 +170,16 @@ def check(
 ) -> None:
     """Ask the independent checker whether every access is ordered, for every size and timing."""
     with reporting(as_json):
-        named, kernels = _lowered(file, _options(target, plan, set_))
+        options = _options(target, plan, set_)
+        sizes = options.settings if is_tir(split(file)[0]) else {}
+        named, kernels = _lowered(file, replace(options, settings={}) if sizes else options)
         verdicts = []
         for kernel in kernels:
             with progress(f"{kernel.name}: check"):
                 from tidegate.check import check as verdict_of
 
-                verdicts.append((verdict := verdict_of(kernel), _replayed(kernel, verdict) if replayed else None))
+                verdict = verdict_of(kernel, sizes)
+                verdicts.append((verdict, _replayed(kernel, verdict) if replayed else None))
 
         def plain(pair: Any) -> dict[str, Any]:
             return {**pair[0].to_json(), **({"replay": pair[1].to_json()} if pair[1] else {})}
@@ -262,6 +266,10 @@ def _lowered(file: str, options: Options) -> tuple[bool, Iterable[Any]]:
         kernel = kernel_of_tir(path)
         if name not in (None, kernel.name):
             raise UnknownKernel(path=path, name=name, known=kernel.name)
+        for setting, value in options.settings.items():
+            raise BadSetting(
+                text=f"{setting}={value}", reason="the kernel is TIR as it stands, of which nothing is open"
+            )
         return True, [kernel]
     chosen = kernels_of(file)
     return chosen.named, (c.kernel for c in compiled(chosen, options))

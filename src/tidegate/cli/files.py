@@ -59,9 +59,10 @@ def read(path: str) -> bytes:
 
 
 def kernel_of_tir(path: str) -> tir.Kernel:
-    """The kernel in a TIR file, its rules verified; raises UnusableFile, UnreadableTir or IllegalTir."""
+    """The kernel in a TIR file, its rules verified; raises UnusableFile, UnreadableTir, IllegalTir or UnknownTarget."""
     from tidegate.ir.spec import ensure
     from tidegate.ir.text import parse_kernel
+    from tidegate.target.target import find
 
     try:
         text = read(path).decode()
@@ -69,6 +70,7 @@ def kernel_of_tir(path: str) -> tir.Kernel:
         raise UnusableFile(path=path, reason=f"it is no UTF-8 text ({error})", advice="give a TIR text") from None
     kernel = parse_kernel(text, path)
     ensure(kernel, text, path)
+    find(kernel.target)
     return kernel
 
 
