@@ -81,7 +81,8 @@ def _validate(kernel: tir.Kernel, sizes: Mapping[str, int]) -> None:
         if name not in free:
             what = f"{name} is no launch argument of the kernel"
             raise WrongArguments(kernel=kernel.name, what=what, advice=f"those are: {', '.join(free) or 'none'}")
-        if not isinstance(value, int) or isinstance(value, bool):
+        given: object = value
+        if not isinstance(given, int) or isinstance(given, bool):
             raise WrongArguments(
                 kernel=kernel.name, what=f"{name} = {value!r} is no size", advice="give a whole number"
             )
