@@ -212,14 +212,20 @@ def test_calls_that_repeat_while_another_stream_is_captured(torch: Any) -> None:
     assert float(y.min()) == float(y.max()) == 4
 
 
-def test_calls_that_repeat_in_another_context(torch: Any) -> None:
-    """A thread whose current context is not the one that the tensors are in."""
+def repeated(torch: Any) -> tuple[Any, Any, Any]:
+    """A kernel that has been called often with the same tensors, and these: the output is zero again."""
     kernel = make()
     x, y = torch.ones(64, 32, device="cuda"), torch.zeros(64, 32, device="cuda")
     for _ in range(2 * graph.FIRST):
         kernel(x, y)
     y.zero_()
     torch.cuda.synchronize()
+    return kernel, x, y
+
+
+def test_calls_that_repeat_in_another_context(torch: Any) -> None:
+    """A thread whose current context is not the one that the tensors are in."""
+    kernel, x, y = repeated(torch)
     found, context = driver.loaded(), ctypes.c_void_p()
     driver.check("test", "cuCtxCreate", found.cuCtxCreate_v2(ctypes.byref(context), 0, 0))
     try:
@@ -249,12 +255,7 @@ def test_many_threads_make_the_first_call_and_go_on(torch: Any) -> None:
 
 
 def test_a_thread_that_has_not_used_the_gpu_launches(torch: Any) -> None:
-    kernel = make()
-    x, y = torch.ones(64, 32, device="cuda"), torch.zeros(64, 32, device="cuda")
-    for _ in range(2 * graph.FIRST):
-        kernel(x, y)
-    y.zero_()
-    torch.cuda.synchronize()
+    kernel, x, y = repeated(torch)
 
     def work(_: int) -> None:
         for _ in range(3):
