@@ -195,6 +195,19 @@ def legacy_blocking() -> int:
     return stream.value or 0
 
 
+def test_calls_that_repeat_with_more_shared_memory_than_usual(torch: Any) -> None:
+    kernel = load("gemm").gemm_v2
+    a, b = (torch.randn(256, 512, device="cuda").bfloat16() for _ in range(2))
+    b = b.T.contiguous()
+    c = torch.empty(256, 256, device="cuda", dtype=torch.bfloat16)
+    kernel(a, b, c)
+    first = c.clone()
+    for _ in range(2 * graph.FIRST):
+        c.zero_()
+        kernel(a, b, c)
+        assert torch.equal(c, first)
+
+
 def test_calls_that_repeat_while_another_stream_is_captured(torch: Any) -> None:
     kernel = make()
     x, y, z = (torch.ones(64, 32, device="cuda") for _ in range(3))
