@@ -11,6 +11,8 @@ import scheduled
 from kernels import example
 from language import kernel_of
 
+import tidegate as tg
+from tidegate import cuda
 from tidegate.check import check
 from tidegate.check.rewrite import mapped
 from tidegate.errors import OrderNotProvable, PlanFormat, PlanRejected
@@ -123,6 +125,28 @@ def test_every_sync_is_missed_when_it_is_removed() -> None:
         broken = replace(plan, syncs=tuple(s for s in plan.syncs if s is not sync))
         with pytest.raises(PlanRejected, match="nothing orders"):
             kernel.compile(target="h200", plan=broken)
+
+
+def test_a_fill_that_may_not_have_come_hides_no_older_one() -> None:
+    """In trips of which it is open whether they fill ahead, the slot holds the new copy or the old one, which the last
+    trips no longer order: what takes the slot's bytes behind the loop waits for the old one."""
+
+    @tg.kernel(warps=4)
+    def early_only(x: tg.Tensor["N", 16, "f32"], w: tg.Tensor[16, 16, "f32"], y: tg.Out["N", 16, "f32"]):
+        for m in tg.grid(tg.tiles("N", 16)):
+            t = tg.load(x[m, :])
+            for j in tg.tiles(16, 1, until=tg.end(m)):
+                row = tg.load(w[:, :], by=cuda.cp_async(), stages=4)
+                if j + 1 <= 3:
+                    t = row + t.T
+            y[m, :] = t.T + t
+
+    compiled = early_only.compile("sm_80")
+    assert compiled.check().safe
+    for sync in compiled.plan.syncs:
+        less = replace(compiled.plan, syncs=tuple(s for s in compiled.plan.syncs if s is not sync))
+        with pytest.raises(PlanRejected):
+            early_only.compile("sm_80", plan=less)
 
 
 def bent(plan: AsyncPlan, number: int, **changes: Any) -> AsyncPlan:

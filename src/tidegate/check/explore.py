@@ -32,7 +32,7 @@ from tidegate.ir import tir
 from tidegate.ir.dtypes import I32
 from tidegate.ir.expr import Expr, Int
 
-MAX_STEPS = 250_000
+MAX_STEPS = 400_000
 """Statements executed and conditions decided in one exploration."""
 
 LOOK_UPS = 16

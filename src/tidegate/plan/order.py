@@ -423,9 +423,16 @@ class Walk:
         return self.facts.conditions.truth(known, self.given)
 
     def left(self, node: Repeat, state: State) -> State:
-        """The state behind a loop: fills run ahead only for trips that come, so none waits for its reader any more."""
+        """The state behind a loop: fills run ahead only for trips that come, so none waits for its reader any more. One
+        that may have been issued was not then, and an older access to its slot is the last one."""
         ahead = {r for g in self.facts.groups if g.loop == node.loop.id and g.ahead for r in g.rings}
-        return {k: p for k, p in state.items() if k[1] not in ahead or p.age is None or p.passed}
+        behind: State = {}
+        for key, p in state.items():
+            if key[1] not in ahead or p.age is None or p.passed:
+                behind[key] = p
+            elif p.older is not None:
+                behind[key] = Pending(None, p.older)
+        return behind
 
     # -------------------------------------------------------------------------------------- accesses
 
@@ -456,7 +463,7 @@ class Walk:
                 moved[step, ring, item] = pending
             else:
                 passed = pending.passed or (item == 0 and pending.age is not None)
-                moved[step, ring, (item - 1) % group.depth] = Pending(pending.age, pending.met, passed)
+                moved[step, ring, (item - 1) % group.depth] = replace(pending, passed=passed)
         return moved
 
     def needs(self, node: Node, state: State) -> list[tuple[Key, Dependence | None]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tidegate.analyze.depend import Dependence
 from tidegate.plan.plan import Sync, SyncKind
@@ -17,14 +17,20 @@ Key = tuple[str, str, int]
 """Step, ring, and item modulo the ring's depth, counted from the reader's current item."""
 
 
+Marks = frozenset[str | tuple[int, ...]]
+"""Rendezvous: "warp", or the warps of a named barrier."""
+
+
 @dataclass(frozen=True)
 class Pending:
-    """An access that later ones may conflict with. ``age``: groups committed since (None: complete); ``passed``: its
-    reader has gone on to the next item."""
+    """An access that later ones may conflict with. ``age``: groups committed since (None: complete); ``met``: what has
+    happened since it was complete; ``passed``: its reader has gone on to the next item. ``older``: of a copy that may
+    not have been issued, where an older access was complete, what that one has met (None: there is none)."""
 
     age: int | None
-    met: frozenset[str | tuple[int, ...]] = frozenset()
+    met: Marks = frozenset()
     passed: bool = False
+    older: Marks | None = None
 
 
 State = dict[Key, Pending]
@@ -98,18 +104,22 @@ def apply(state: State, sync: Sync) -> State:
     """The state after a sync."""
     match sync.kind:
         case SyncKind.COPY_COMMIT:
-            return {
-                k: p if p.age is None else Pending(min(p.age + 1, OLDEST), p.met, p.passed) for k, p in state.items()
-            }
+            return {k: p if p.age is None else replace(p, age=min(p.age + 1, OLDEST)) for k, p in state.items()}
         case SyncKind.COPY_WAIT:
             limit = sync.count or 0
             return {k: Pending(None) if p.age is not None and p.age >= limit else p for k, p in state.items()}
         case SyncKind.BLOCK:
-            return {k: p for k, p in state.items() if p.age is not None}
+            return {k: replace(p, older=None) for k, p in state.items() if p.age is not None}
         case SyncKind.WARP | SyncKind.NAMED:
             mark = "warp" if sync.kind is SyncKind.WARP else sync.warps
-            return {k: p if p.age is not None else Pending(None, p.met | {mark}) for k, p in state.items()}
+            return {k: _marked(p, mark) for k, p in state.items()}
     return state
+
+
+def _marked(p: Pending, mark: str | tuple[int, ...]) -> Pending:
+    if p.age is None:
+        return Pending(None, p.met | {mark})
+    return p if p.older is None else replace(p, older=p.older | {mark})
 
 
 def join(a: State, b: State) -> State:
@@ -121,5 +131,12 @@ def join(a: State, b: State) -> State:
             out[key] = other
             continue
         ages = [p.age for p in (mine, other) if p.age is not None]
-        out[key] = Pending(min(ages) if ages else None, mine.met & other.met, mine.passed or other.passed)
+        older = [p.met if p.age is None else p.older for p in (mine, other)] if ages else []
+        found = [marks for marks in older if marks is not None]
+        out[key] = Pending(
+            min(ages) if ages else None,
+            mine.met & other.met,
+            mine.passed or other.passed,
+            frozenset.intersection(*found) if found else None,
+        )
     return out
