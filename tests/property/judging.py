@@ -14,6 +14,7 @@ from language import kernel_of
 from strategies import RandomProgram
 
 from tidegate.check import check
+from tidegate.check.explore import explorer
 from tidegate.check.machine import Machine
 from tidegate.check.wholes import faulty
 from tidegate.errors import PlanRejected, TidegateError
@@ -207,7 +208,8 @@ def _necessary(compiled: Compiled, outcome: Outcome) -> list[tuple[str, str]]:
         verdict = check(less)
         if verdict.status == "unsafe" or open_ended(compiled):
             continue
-        if verdict.safe and faulty(less, {}, Machine(less).catalogue.entangled):
+        wholes = Machine(less).catalogue.entangled
+        if verdict.safe and faulty(explorer(Machine(less, wholes=wholes), {})):
             outcome.slotwise += 1
         else:
             text = f"without {type(sync).__name__} {sync.id} ({sync.why}) the checker says {verdict.status}"

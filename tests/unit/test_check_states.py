@@ -124,11 +124,18 @@ def test_only_the_rings_that_need_it_are_looked_at_slot_by_slot() -> None:
     text = text.replace("cursor r", "\n".join([*(s for s in slots if s.startswith("buffer")), "cursor r"]))
     inner = [s for s in slots if "_shared" in s]
     kernel = parse_kernel(text.replace("for j0", "\n".join(["fill v <- 0.0", *inner, "for j0"])))
-    assert faulty(kernel, {}, every(kernel)) == {"ring"}
-    assert faulty(kernel, {}, frozenset({"t0", "t1"})) == frozenset()
+    assert faulty(explorer(Machine(kernel, wholes=every(kernel)), {})) == {"ring"}
+    assert faulty(explorer(Machine(kernel, wholes=frozenset({"t0", "t1"})), {})) == frozenset()
     assert wholes.ordered(Machine(kernel), {})
     assert check(kernel).safe
     assert kinds(kernel, frozenset({"t0", "t1"})) < kinds(kernel) / 4
+
+
+def test_a_buffer_that_nobody_accesses_joins_no_others() -> None:
+    text = print_kernel(rings((2, 3), apart=True))
+    link = parse_kernel(text.replace("cursor c0", "buffer link f32 [16, 16] stages 1 at 1536 stride 1024\ncursor c0"))
+    assert set(Machine(link).catalogue.parts) == {frozenset({"t0"}), frozenset({"t1"})}
+    assert not Machine(link).catalogue.entangled
 
 
 def test_threads_that_never_meet_do_not_keep_states_apart() -> None:

@@ -27,7 +27,7 @@ class Afresh:
                 users.setdefault(slot.buffer, set()).add(id(stmt))
         inside = {id(s): {id(t) for t in tir.walk(s.body)} for s in tir.walk(kernel.body) if isinstance(s, tir.For)}
         self.loops = {
-            buffers: [loop for loop, stmts in inside.items() if all(users.get(b, set()) <= stmts for b in buffers)]
+            buffers: [loop for loop, stmts in inside.items() if all(users[b] <= stmts for b in buffers)]
             for buffers in sites.parts
         }
         self.writes = self._writes()

@@ -135,9 +135,9 @@ class Sites:
 
     @cached_property
     def parts(self) -> tuple[frozenset[str], ...]:
-        """The buffers in parts of which none shares bytes with another."""
+        """The buffers that are accessed, in parts of which none shares bytes with another."""
         found: list[frozenset[str]] = []
-        for buffer in self.buffers:
+        for buffer in dict.fromkeys(slot.buffer for slot, *_ in self.of):
             mine = [part for part in found if any(self.share(buffer, other) for other in part)]
             found = [part for part in found if part not in mine] + [frozenset({buffer}).union(*mine)]
         return tuple(found)

@@ -11,10 +11,12 @@ from itertools import islice
 
 from tidegate.check.cases import Exhausted
 from tidegate.check.control import Undecided
-from tidegate.check.explore import explorer
+from tidegate.check.explore import MAX_STEPS, Explorer, explorer
 from tidegate.check.machine import Machine
 from tidegate.check.state import Fault
-from tidegate.ir import tir
+
+MORE_STEPS = 60_000
+"""Steps of all runs but the first one: each finds that some buffers more have to be taken slot by slot."""
 
 MOST_FAULTS = 16
 """Faults of cases that finer ones may not have, after which it is given up that some buffers conflict as wholes."""
@@ -26,23 +28,25 @@ def ordered(machine: Machine, sizes: Mapping[str, int]) -> bool:
     sites = machine.catalogue
     if machine.kernel.roles or machine.kernel.barriers or sites.trust:
         return False
-    wholes = sites.entangled
-    while wholes:
-        slotwise = faulty(machine.kernel, sizes, wholes)
+    wholes, steps = sites.entangled, MAX_STEPS
+    while wholes and steps > 0:
+        run = explorer(Machine(machine.kernel, wholes=wholes), sizes, most=steps)
+        slotwise = faulty(run)
         if slotwise is None:
             return False
         if not slotwise:
             return True
         wholes -= frozenset[str]().union(*(part for part in sites.parts if part & slotwise))
+        steps = min(steps, MORE_STEPS) - run.steps - run.decisions
     return False
 
 
-def faulty(kernel: tir.Kernel, sizes: Mapping[str, int], wholes: frozenset[str]) -> frozenset[str] | None:
-    """The buffers of ``wholes`` that faults name if they conflict as wholes; None if something else is wrong."""
-    machine = Machine(kernel, wholes=wholes)
+def faulty(run: Explorer) -> frozenset[str] | None:
+    """The buffers that a run takes as wholes and its faults name; None if something else is wrong."""
+    machine = run.machine
     faults: list[Fault] = []
     try:
-        faults += islice(explorer(machine, sizes).every_case(), MOST_FAULTS)
+        faults += islice(run.every_case(), MOST_FAULTS)
         if len(faults) < MOST_FAULTS:
             return frozenset()
     except Fault as fault:
@@ -50,4 +54,4 @@ def faulty(kernel: tir.Kernel, sizes: Mapping[str, int], wholes: frozenset[str])
     except (Undecided, Exhausted):
         return None
     met = {machine.sites[n].buffer for fault in faults for n in (fault.earlier, fault.later) if n is not None}
-    return frozenset(met & wholes) or None
+    return frozenset(met & machine.catalogue.wholes) or None
