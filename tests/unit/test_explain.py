@@ -94,7 +94,7 @@ def test_a_plan_without_syncs() -> None:
 
 
 def test_the_summary_is_a_page() -> None:
-    run = {"ok": False, "matches": True, "max_rel_error": 0.0, "faults": ["fault"] * 9}
+    run = {"ok": False, "matches": True, "max_rel_error": 0.0, "faults": ["fault"] * 9, "unwritten": []}
     result = {
         "kernel": "k", "file": "k.py", "line": 3, "target": "sm_80", "plan": "in_order", "warps": 1, "constants": {},
         "sizes": {}, "scalars": {"s": 0.5}, "seed": 0, "verdict": "not proved", "scope": "every CTA",

@@ -131,6 +131,6 @@ def show(text: str) -> None:
 
     coloured = Text(text)
     coloured.highlight_regex(r"\bSAFE\b|\bagrees?\b", "green")
-    coloured.highlight_regex(r"\bUNSAFE\b|\bNOT PROVED\b|\bMISMATCH\b", "bold red")
+    coloured.highlight_regex(r"\bUNSAFE\b|\bNOT PROVED\b|\bMISMATCH\b|\bUNWRITTEN\b", "bold red")
     coloured.highlight_regex(r"(?m)^\S.*$", "bold")
     Console(highlight=False).print(coloured, soft_wrap=True)

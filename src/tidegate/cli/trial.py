@@ -300,6 +300,7 @@ def simulated(
         "matches": matches,
         "max_rel_error": error,
         "faults": [str(r) for r in result.reports],
+        "unwritten": [r.buffer for r in result.reports if r.kind == "unwritten output"],
     }
 
 

@@ -54,15 +54,33 @@ def _simulations(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     scalars = _settings(result["scalars"], "; ")
     yield "sizes", f"{_settings(result['sizes']) or 'all fixed'}{scalars}; seed {result['seed']}"
     for number, run in enumerate(result["simulations"]):
-        good = run["ok"] and run["matches"]
-        word = "agrees with the plain program" if good else "MISMATCH with the plain program"
-        if run["matches"] and not run["ok"]:
-            word = "MISMATCH: right numbers, but faults on the way"
-        yield "simulation" if not number else "", f"{run['completion']}: {word}, {_error(run)}"
+        yield "simulation" if not number else "", f"{run['completion']}: {_outcome(run)}, {_error(run)}"
         for fault in run["faults"][:FAULTS]:
             yield "", f"  {fault}"
         if len(run["faults"]) > FAULTS:
             yield "", f"  and {len(run['faults']) - FAULTS} more faults"
+    if left := sorted({name for run in result["simulations"] for name in run["unwritten"]}):
+        yield "", _unwritten(left)
+
+
+def _outcome(run: Mapping[str, Any]) -> str:
+    if not run["matches"]:
+        return "MISMATCH with the plain program"
+    if run["ok"]:
+        return "agrees with the plain program"
+    if len(run["unwritten"]) == len(run["faults"]):
+        names = ", ".join(run["unwritten"])
+        return f"UNWRITTEN elements of {names}; all that is written agrees with the plain program"
+    return "MISMATCH: right numbers, but faults on the way"
+
+
+def _unwritten(names: list[str]) -> str:
+    """What to do about outputs of which elements are never written."""
+    which, kept = ", ".join(names), "a tg.InOut" if len(names) == 1 else "tg.InOut tensors"
+    return (
+        f"every element of a tg.Out must be written: give sizes by --set of which the kernel writes all of {which}; or "
+        f"make {which} {kept} where elements are meant to keep what they hold"
+    )
 
 
 def _error(run: Mapping[str, Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Literal
 
 import numpy as np
@@ -12,6 +13,7 @@ from tidegate.ir import text, tir
 
 Kind = Literal[
     "never written",
+    "unwritten output",
     "not landed",
     "unordered read",
     "unordered write",
@@ -36,6 +38,7 @@ Kind = Literal[
 
 MEANING: dict[Kind, str] = {
     "never written": "reads bytes that nothing has written",
+    "unwritten output": "has elements that nothing writes",
     "not landed": "meets a copy that has not landed",
     "unordered read": "reads bytes that another thread has written, with no rendezvous in between",
     "unordered write": "writes bytes that another thread has written, with no rendezvous in between",
@@ -69,7 +72,8 @@ class PoisonReport:
     the CTA (-1: no single one). ``buffer`` names a shared buffer, tensor or register; ``slot`` is its ring slot or
     None. ``bytes`` is the first contiguous range, half open, that the thread touched wrongly: addresses in shared
     memory, or offsets into the tensor. ``writer`` and ``writer_line`` name the access on the other
-    side, where there is one: a copy or store, or for 'overwrite' the read. ``detail`` says more in words.
+    side, where there is one: a copy or store, or for 'overwrite' the read. ``detail`` says more in words. An 'unwritten
+    output' is no access: ``stmt`` and ``buffer`` name the tensor, ``detail`` the elements.
     """
 
     kind: Kind
@@ -86,6 +90,8 @@ class PoisonReport:
     detail: str = ""
 
     def __str__(self) -> str:
+        if self.kind == "unwritten output":
+            return f"{self.kind}: {self.detail}"
         place = f" (line {self.line})" if self.line else ""
         who = f", thread {self.thread} of warp {self.warp}" if self.thread >= 0 else ""
         parts = [f"{self.kind}: {self.stmt}{place} {MEANING[self.kind]} [CTA {self.cta}{who}]"]
@@ -171,12 +177,12 @@ class Reports:
             )
         )
 
-    def never_written(self, tensor: str, count: int, first: tuple[int, ...]) -> None:
-        """An output with ``count`` elements that no statement wrote, the first at index ``first``."""
-        self._seen.add(("never written", tensor))
-        detail = f"{count} elements, the first at [{', '.join(map(str, first))}], are left as they were"
+    def unwritten_output(self, tensor: str, shape: tuple[int, ...], left: np.ndarray) -> None:
+        """An output of which no statement wrote the elements ``left``, flat indices in rising order."""
+        self._seen.add(("unwritten output", tensor))
         if len(self._found) < MAX_REPORTS:
-            self._found.append(PoisonReport("never written", f"output {tensor}", 0, 0, buffer=tensor, detail=detail))
+            detail = unwritten(tensor, shape, left)
+            self._found.append(PoisonReport("unwritten output", f"output {tensor}", 0, 0, buffer=tensor, detail=detail))
 
     @property
     def distinct(self) -> int:
@@ -184,6 +190,19 @@ class Reports:
 
     def first(self) -> tuple[PoisonReport, ...]:
         return tuple(self._found)
+
+
+def unwritten(tensor: str, shape: tuple[int, ...], left: np.ndarray) -> str:
+    """Which elements are never written, by their bounding box: ``left`` are flat indices."""
+    places = np.unravel_index(left, shape)
+    ends = [(int(p.min()), int(p.max()) + 1) for p in places]
+    box = f"{tensor}[{', '.join(str(a) if b - a == 1 else f'{a}:{b}' for a, b in ends)}]"
+    count, total = len(left), prod(shape)
+    if count == total:
+        return f"no element of {tensor} is ever written"
+    every = "" if count == prod(b - a for a, b in ends) else "some of "
+    verb = "is" if count == 1 else "are"
+    return f"{count} of the {total} elements of {tensor} {verb} never written: {every}{box}"
 
 
 def first_run(units: np.ndarray, size: int) -> tuple[int, int]:

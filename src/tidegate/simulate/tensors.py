@@ -140,10 +140,11 @@ class Tensors:
             left = np.flatnonzero(writer[elements] == NOBODY)
             incomplete = len(left) and not self._params[name].input
             if incomplete and name not in self._partial:
-                first = tuple(int(i) for i in np.unravel_index(left[0], shape))
-                self._reports.never_written(name, len(left), first)
+                self._reports.unwritten_output(name, shape, left)
             cells = np.ascontiguousarray(self._cells[name][elements])
             out[name] = cells.reshape(-1).view(self._params[name].dtype.numpy).reshape(shape)
+            if out[name].dtype == bool:
+                out[name] = out[name].view(np.uint8) != 0  # poison has all bits set, a bool but one
             if incomplete and name in self._partial and name in given:
                 out[name].reshape(-1)[left] = given[name].reshape(-1)[left]
         return out
