@@ -74,7 +74,15 @@ def shown(error: TidegateError, folder: Path) -> str:
 GEMM = 'a: tg.Tensor["M", "K", "{0}"], b: tg.Out["M", "K", "f32"], *, B={1}'
 SQUARE = "t = tg.load(a[m, n])\nb[m, n] = tg.dot(t, t)"
 
-MISSING = ("tg.join(t, t)", "tg.cumsum(t, axis=0)", "tg.sort(t)", "tg.transpose(t)", "tg.copy(t)")
+MISSING = (
+    "tg.join(t, t)",
+    "tg.cumsum(t, axis=0)",
+    "tg.cumsum(t, 1)",
+    "tg.cumprod(t)",
+    "tg.sort(t)",
+    "tg.transpose(t)",
+    "tg.copy(t)",
+)
 
 INDICES = (
     "h, m, 0",

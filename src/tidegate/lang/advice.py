@@ -99,10 +99,24 @@ ELSEWHERE = {
 }
 """Functions that authors know from Python, NumPy, torch or other kernel languages, and what stands for them here."""
 
-SCAN = (
-    "scans are not supported: multiply by a triangular mask, "
-    "tg.dot((i[:, None] >= i[None, :]).astype(t.dtype), t) with i = tg.arange(n), or carry the sum through a loop"
-)
+SCAN = "scans are not supported: carry the result so far through a loop; running sums are a product, see tg.cumsum"
+TRIANGLES = {
+    0: "tg.dot((i[:, None] >= i[None, :]).astype(t.dtype), t)",
+    1: "tg.dot(t, (i[:, None] <= i[None, :]).astype(t.dtype))",
+}
+"""Running sums of t along an axis: products with a triangle of ones."""
+
+
+def running_sums(axis: int | None) -> str:
+    """What to write instead of a cumsum along ``axis`` of a tile of rank 2 (None: not known)."""
+    forms = [f"{form} along axis {n}" for n, form in TRIANGLES.items() if axis in (n, n - 2, None)]
+    return (
+        f"scans are not supported: multiply by a triangle of ones, {' or '.join(forms or TRIANGLES.values())}, with "
+        "i = tg.arange(n), n the size along that axis (f32 needs by=cuda.mma(tf32=True) or .astype first); over a long "
+        "axis carry the sum through a loop"
+    )
+
+
 JOIN = "nothing joins tiles: write each to a window of its own, y[m, 0:32] = a and y[m, 32:64] = b"
 ATOMIC = (
     "additions are the only atomics: tg.atomic_add; for others let each CTA write its part to a row of its own, and "
@@ -111,7 +125,7 @@ ATOMIC = (
 SORT = "nothing sorts a tile: .max and .argmax find one element; take it out by tg.where, and again"
 
 UNSUPPORTED = {
-    **dict.fromkeys(("cumsum", "cumprod", "cummax", "associative_scan", "scan"), SCAN),
+    **dict.fromkeys(("cumprod", "cummax", "associative_scan", "scan"), SCAN),
     **dict.fromkeys(("join", "cat", "concatenate", "concat", "stack", "interleave"), JOIN),
     **dict.fromkeys((f"atomic_{op}" for op in ("max", "min", "and", "or", "xor", "xchg", "cas")), ATOMIC),
     **dict.fromkeys(("sort", "argsort", "topk"), SORT),
@@ -135,9 +149,22 @@ def operand(node: ast.expr) -> str:
     return text if isinstance(node, (ast.Name, ast.Call, ast.Subscript, ast.Attribute)) else f"({text})"
 
 
-def instead_of(function: str, known: Iterable[str]) -> str:
-    """What to write instead of a function that is no operation on tiles. ``known``: the operations' names."""
+def axis_of(call: ast.Call, position: int) -> int | None:
+    """The axis that a call gives by name or as the argument at ``position``; None where it is no number there."""
+    named = [k.value for k in call.keywords if k.arg in ("axis", "dim")]
+    try:
+        axis = ast.literal_eval((named or call.args[position : position + 1])[0])
+    except (IndexError, ValueError):
+        return None
+    return axis if isinstance(axis, int) else None
+
+
+def instead_of(function: str, known: Iterable[str], axis: int | None = None) -> str:
+    """What to write instead of a function that is no operation on tiles. ``known``: the operations' names; ``axis``:
+    the one that it is called with."""
     names, name = tuple(known), function.rpartition(".")[2]
+    if name == "cumsum":
+        return running_sums(axis)
     if name in UNSUPPORTED:
         return UNSUPPORTED[name]
     found = ELSEWHERE.get(name) or (f"tg.{name}" if name in names else "")

@@ -30,6 +30,7 @@ from tidegate.lang.advice import (
     GENERAL_EXPRESSION,
     TRANSPOSED,
     UNSUPPORTED,
+    axis_of,
     instead_of,
 )
 from tidegate.lang.axes import Axes
@@ -239,8 +240,8 @@ class Expressions(Axes, Derived):
             if isinstance(owner, WEAK):
                 text = ast.unparse(node.func.value)
                 advice = f"a number takes the dtype of the tile beside it; a tile of it: tg.full((1,), {text}, dtype)"
-            elif node.func.attr in {*TILE_FUNCTIONS.values(), *ELSEWHERE, *UNSUPPORTED}:
-                advice = instead_of(node.func.attr, TILE_FUNCTIONS.values())
+            elif node.func.attr in {*TILE_FUNCTIONS.values(), *ELSEWHERE, *UNSUPPORTED, "cumsum"}:
+                advice = instead_of(node.func.attr, TILE_FUNCTIONS.values(), axis_of(node, 0))
             raise UnsupportedSyntax(span, what=f"the method .{node.func.attr} of {describe(owner)}", advice=advice)
         target = self.function(node)
         function = TILE_FUNCTIONS.get(target)
@@ -249,7 +250,7 @@ class Expressions(Axes, Derived):
             what = f"{called} is no operation on tiles, and its arguments exist only on the GPU"
             if self.is_missing(node.func):
                 what = f"{called} does not exist"
-            advice = instead_of(called, TILE_FUNCTIONS.values())
+            advice = instead_of(called, TILE_FUNCTIONS.values(), axis_of(node, 1))
             if target is surface.atomic_add:
                 what, advice = (
                     "tg.atomic_add is a statement of its own",
