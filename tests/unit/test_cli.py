@@ -364,6 +364,7 @@ def test_the_version_comes_at_once(tidegate: Callable[..., Outcome]) -> None:
         (["run", ":double"], "TG851"),
         (["run", "kernels.py\0"], "TG851"),
         (["run", "missing.tir"], "TG851"),
+        (["check", "plan.json"], "TG851"),
         (["check", "missing.tir"], "TG851"),
         (["run", "kernels.py:nothing"], "TG854"),
         (["run", "kernels.py:"], "TG854"),

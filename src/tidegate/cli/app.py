@@ -19,7 +19,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     help="Plans, checks, simulates and compiles asynchronous GPU tile kernels.",
-    epilog="Exit status: 0 everything agreed; 1 a mismatch, or not shown to be safe; 2 refused, or wrong usage.",
+    epilog="Exit status: 0 everything agreed; 1 a mismatch, or unsafe (of run: or not proved); "
+    "2 refused, or wrong usage; 3 of check: nothing unsafe, but not proved.",
 )
 
 File = Annotated[str, typer.Argument(metavar="FILE[:KERNEL]", help="A Python file; all its kernels, or the one named.")]

@@ -78,8 +78,11 @@ def kernels_of(argument: str) -> Chosen:
     """The kernels that FILE[:KERNEL] names. Raises UnusableFile, FailingFile, NoKernel or UnknownKernel."""
     path, name = split(argument)
     if is_tir(path):
-        advice = "`tidegate check`, `mutate`, `tir` and `cuda` read TIR; this command needs a Python file"
+        advice = "`tidegate check`, `mutate`, `sanitize`, `tir` and `cuda` read TIR; this command needs a Python file"
         raise UnusableFile(path=path, reason="it is a TIR file", advice=advice)
+    if path.endswith(".json"):
+        advice = f"name the kernels' Python file, and give a saved plan by --plan {path}"
+        raise UnusableFile(path=path, reason="it is a JSON file, not one of kernels", advice=advice)
     names = vars(load(path))
     found: dict[str, Kernel] = {}
     for variable, value in names.items():
