@@ -372,6 +372,8 @@ def test_the_version_comes_at_once(tidegate: Callable[..., Outcome]) -> None:
         (["run", "kernels.py", "--set", "=3"], "TG855"),
         (["run", "kernels.py", "--set", "STAGES="], "TG855"),
         (["run", "kernels.py", "--set", "STAGES=" + "9" * 5000], "TG855"),
+        (["run", "kernels.py", "--set", "R=5", "--set", "R=6"], "TG855"),
+        (["run", "scaled.py", "--set", "alpha=1e400"], "TG855"),
         (["run", "kernels.py", "--set", "DEPTH=3"], "TG107"),
         (["run", "kernels.py", "--set", "multiples=8"], "TG855"),
         (["run", "kernels.py", "--set", "multiples=R:"], "TG855"),

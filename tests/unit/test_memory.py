@@ -10,7 +10,7 @@ from kernels import example
 from stopwatch import least_seconds
 
 from tidegate.analyze.memory import alignment, lives
-from tidegate.errors import OverCapacity, PlanRejected, WrongOccupancy
+from tidegate.errors import BadCall, OverCapacity, PlanRejected, WrongOccupancy
 from tidegate.runtime.compiled import Compiled
 
 
@@ -103,3 +103,8 @@ def test_a_plan_keeps_the_ctas_per_multiprocessor() -> None:
 def test_a_wrong_number_of_ctas_is_refused(ctas: Any) -> None:
     with pytest.raises(WrongOccupancy, match=f"ctas_per_sm={ctas!r} is not a number from 1 to 32"):
         example("softmax").softmax.compile(target="h200", ctas_per_sm=ctas)
+
+
+def test_share_is_true_or_false() -> None:
+    with pytest.raises(BadCall, match="share='no'"):
+        compiled("row_stage", "row_stage", share="no")

@@ -345,3 +345,9 @@ def test_meaningless_tir_is_refused(body: str, part: str) -> None:
 def test_an_unknown_completion_is_refused() -> None:
     with pytest.raises(WrongArguments, match="'sometimes'"):
         simulate(kernel(COPY), {"a": row()}, completion="sometimes")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("seed", ["x", -1, 0.5, True])
+def test_a_seed_that_is_no_whole_number_from_0_on_is_refused(seed: object) -> None:
+    with pytest.raises(WrongArguments, match=f"seed={seed!r}"):
+        simulate(kernel(COPY), {"a": row()}, seed=seed)  # type: ignore[arg-type]

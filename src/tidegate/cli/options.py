@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -48,7 +49,7 @@ class Options:
 
 
 def settings_of(texts: Sequence[str]) -> dict[str, Any]:
-    """NAME=VALUE items; of one name, the last counts. Raises BadSetting."""
+    """NAME=VALUE items, each name once. Raises BadSetting."""
     found: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -58,6 +59,8 @@ def settings_of(texts: Sequence[str]) -> dict[str, Any]:
             raise BadSetting(text=text, reason=f"{name!r} is no name")
         if not value.strip():
             raise BadSetting(text=text, reason="there is no value")
+        if name.strip() in found:
+            raise BadSetting(text=text, reason=f"{name.strip()} is set twice")
         found[name.strip()] = value_of(text, value.strip())
         if name.strip() == MULTIPLES:
             found[MULTIPLES] = multiples_of(text, value)
@@ -81,6 +84,8 @@ def value_of(text: str, value: str) -> int | float | bool | str:
             raise BadSetting(text=text, reason="the number is too large")
         return int(value)
     if _FLOAT.fullmatch(value):
+        if math.isinf(float(value)):
+            raise BadSetting(text=text, reason="the number is too large")
         return float(value)
     return {"true": True, "false": False}.get(value.lower(), value)
 

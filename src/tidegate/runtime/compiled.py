@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tidegate.analyze.memory import Allocation, largest_stages, ring_bytes
 from tidegate.emit import emit
-from tidegate.errors import WrongArguments
+from tidegate.errors import BadCall, WrongArguments
 from tidegate.ir import hir, legal, tir
 from tidegate.legalise.program import legalise
 from tidegate.lower.lower import lower
@@ -205,6 +205,7 @@ def compile_program(
     timings: Timings | None = None,
 ) -> Compiled:
     """Legalises, analyses and plans; what follows is made on demand. A plan that was made before tells the target."""
+    _require_bool(share)
     if isinstance(plan, str) and plan.endswith(".json"):
         plan = load(plan, program.name)
     if isinstance(plan, AsyncPlan) and target is None:
@@ -215,6 +216,12 @@ def compile_program(
     analysis = clock.measure("analyse", lambda: analyse(lowered, machine, program.constants, share))
     chosen = clock.measure("plan", lambda: _plan(plan, analysis, machine))
     return Compiled(program, machine, lowered, analysis, chosen, clock)
+
+
+def _require_bool(share: object) -> None:
+    if not isinstance(share, bool):
+        advice = "share=False keeps the bytes of all buffers apart, share=True lets them share"
+        raise BadCall(what=f"share={share!r} is neither True nor False", advice=advice)
 
 
 def default_target() -> str:
@@ -254,6 +261,7 @@ def smem_report(kernel: Any, target: str | None, given: Mapping[str, Any]) -> Sh
 
     options = dict(given)
     share = options.pop("share", True)
+    _require_bool(share)
     multiples = options.pop("multiples", None)
     machine = find(default_target() if target is None else target)
     program = legalise(kernel.program(multiples, **options), machine)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from itertools import product
+from numbers import Integral
 from typing import Any, get_args
 
 import numpy as np
@@ -56,13 +57,17 @@ def simulate(
     ``kernel`` keeps the rules of tidegate.ir.spec. Those that this machine does not stand on (a barrier's participants
     and counts, the depth of a cursor, the threads of a role) may be broken: then it shows what happens.
 
-    Raises WrongArguments for an unknown policy, WrongArrays for arrays that do not fit, NotExecutable for TIR without
-    a meaning. A deadlock is a report,
-    never a hang.
+    Raises WrongArguments for an unknown policy or a seed below 0, WrongArrays for arrays that do not fit, NotExecutable
+    for TIR without a meaning. A deadlock is a report, never a hang.
     """
     if completion not in get_args(Completion):
         what = f"completion={completion!r} is no policy"
         raise WrongArguments(kernel=kernel.name, what=what, advice=f"use one of {', '.join(get_args(Completion))}")
+    number: object = seed
+    if isinstance(number, bool) or not isinstance(number, Integral) or number < 0:
+        what = f"seed={seed!r} is no whole number from 0 on"
+        raise WrongArguments(kernel=kernel.name, what=what, advice="use seed=0, 1, 2, ...")
+    seed = int(seed)
     resolve(kernel)
     sizes, inputs, numbers = bind(kernel, arrays)
     reports = Reports()
