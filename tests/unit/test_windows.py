@@ -301,6 +301,8 @@ REFUSED = {
     "TG205 only computes with the grid": "for k in tg.range(9):\n        y[tg.begin(m) + k, :] = tg.load(x[0, :])",
     "TG301 loaded to registers": "t = tg.load(i[m], to='shared')\n    y[m, :] = tg.load(x[t, :])",
     "TG302 begin at a multiple of 2 elements": "y[m, 0:16] = tg.load(x[0:8, 1:17], by=cuda.cp_async(bytes=8))",
+    "TG302 shows as s // 2 * 2 + ...": "s = tg.load(i[0])\n"
+    "    y[m, 0:16] = tg.load(x[0:8, s : s + 16], by=cuda.cp_async(bytes=8))",
     "TG301 its rows depend on t": "t = tg.load(i[m])\n    acc = tg.zeros((8, 32))\n    for k in tg.range(3):\n"
     "        acc += tg.load(x[t, :], stages=2)\n        t = t + 1\n    y[m, :] = acc",
 }

@@ -199,7 +199,7 @@ def _own(compiled: Compiled, own: Any, rng: np.random.Generator, sizes: dict[str
     if found is None:
         return {}
     if not isinstance(found, Mapping):
-        raise _bad(compiled, f"inputs gives a {type(found).__name__}", advice)
+        raise _bad(compiled, f"inputs gives an object of type {type(found).__name__}", advice)
     dtypes = {t.name: t.dtype.numpy for t in compiled.program.tensors}
     scalars = {s.name for s in compiled.program.scalars}
     arrays: dict[str, Any] = {}

@@ -7,6 +7,7 @@ from math import inf
 
 from tidegate.errors import NeverWritten, OverlappingWrites
 from tidegate.ir import hir
+from tidegate.ir.dtypes import F32, I32
 from tidegate.ir.expr import Int, Sym, cdiv, linear, symbols
 
 Access = hir.Load | hir.Store | hir.AtomicAdd
@@ -90,6 +91,10 @@ def _own_window(program: hir.Program, access: Access) -> None:
         advice += ", or turn that grid axis into a loop inside the kernel"
         if program.tensor(window.tensor).input:
             advice += ", or add to it by tg.atomic_add"
+        elif isinstance(access, hir.Store) and program.tensor(window.tensor).dtype in (F32, I32):
+            advice += (
+                f", or make {window.tensor} a tg.InOut that begins as zeros, to which tg.atomic_add adds the parts"
+            )
         raise OverlappingWrites(
             access.span,
             what=f"the window {done} {'of' if done == 'read' else 'to'} {window.tensor} {how}",

@@ -9,7 +9,7 @@ from math import gcd
 from tidegate.errors import BadSchedule, CopyAlignment, OverlappingWrites, Span
 from tidegate.ir import hir, legal, tir
 from tidegate.ir.dtypes import F32, I32
-from tidegate.ir.expr import Int, cdiv, negated
+from tidegate.ir.expr import Expr, Int, cdiv, negated, symbols
 from tidegate.ir.layout import Coord, Layout
 from tidegate.ir.products import Product
 from tidegate.ir.registers import renamed
@@ -384,7 +384,7 @@ class _Legaliser(Gathering):
             advice = "pad that stride to a multiple of 16 bytes"
             if align < self.align[tensor.name]:
                 why = f"the window begins at {node.window.axes[-1].start} of its last axis"
-                advice = f"begin at a multiple of {max(need // size, 1)} elements"
+                advice = _beginning(node.window.axes[-1].start, max(need // size, 1))
             asked = f"at least {need}" if need == 4 else str(need)
             allowed = f"{align} bytes"
             raise CopyAlignment(node.span, need=asked, tensor=tensor.name, align=allowed, why=why, advice=advice)
@@ -601,3 +601,12 @@ class _Legaliser(Gathering):
         slot = tir.Slot(tir.Name(place.ring), None, place.origin, place.transposed)
         self.build.step(f"ldm_{register}", tir.LdMatrix(register, slot), span)
         return register
+
+
+def _beginning(start: Expr | None, multiple: int) -> str:
+    """How to begin a window at a multiple of that many elements, also where a run says where it begins."""
+    advice = f"begin at a multiple of {multiple} elements"
+    names = [] if start is None else [str(name) for name in dict.fromkeys(symbols(start))]
+    if not names:
+        return advice
+    return f"{advice}, which a number of the run shows as {names[0]} // {multiple} * {multiple} + ..."

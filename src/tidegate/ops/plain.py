@@ -80,11 +80,17 @@ def bind_sizes(program: hir.Program, arrays: Sequence[Any]) -> dict[str, int]:
 def require_numpy(program: hir.Program, arrays: Sequence[Any]) -> None:
     """Raises WrongArguments unless all are NumPy arrays, and those to fill writable and apart from the others."""
     for tensor, array in zip(program.tensors, arrays, strict=True):
-        if not isinstance(array, np.ndarray) or (tensor.output and not array.flags.writeable):
+        if not isinstance(array, np.ndarray):
             raise WrongArguments(
                 kernel=program.name,
-                what=f"the host needs NumPy arrays, writable for outputs; {tensor.name} is not one",
+                what=f"the host needs NumPy arrays; {tensor.name} is a {type(array).__name__}",
                 advice="pass NumPy arrays, e.g. numpy.empty(shape, dtype) for an output",
+            )
+        if tensor.output and not array.flags.writeable:
+            raise WrongArguments(
+                kernel=program.name,
+                what=f"{tensor.name} is written, and its array is read-only",
+                advice=f"pass an array that can be written for {tensor.name}, such as a copy: array.copy()",
             )
     for i, j in permutations(range(len(arrays)), 2):
         if program.tensors[i].output and _share_memory(arrays[i], arrays[j]):

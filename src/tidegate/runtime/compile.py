@@ -32,6 +32,10 @@ class Cubin:
     log: str
     from_cache: bool
 
+    def __repr__(self) -> str:
+        name = re.search(r"entry function '(\w+)'", self.log)
+        return f"<tidegate cubin{f' of {name.group(1)}' if name else ''} for {self.arch}, {len(self.code)} bytes>"
+
     @property
     def registers(self) -> int:
         """Registers per thread."""
