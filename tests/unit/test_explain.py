@@ -98,7 +98,7 @@ def test_the_summary_is_a_page() -> None:
     result = {
         "kernel": "k", "file": "k.py", "line": 3, "target": "sm_80", "plan": "in_order", "warps": 1, "constants": {},
         "sizes": {}, "scalars": {"s": 0.5}, "seed": 0, "verdict": "not proved", "scope": "every CTA",
-        "findings": ["race: " + "word " * 60],
+        "short_loops": [{"line": 5, "trips": 1}], "findings": ["race: " + "word " * 60],
         "not_proved_because": "too much", "simulations": [{"completion": "late", **run}], "smem_bytes": 0,
         "smem_capacity": 1, "gpu": None, "code": None, "syncs": [], "timings": {"parse": 1.0, "compile": None},
     }  # fmt: skip
@@ -107,6 +107,7 @@ def test_the_summary_is_a_page() -> None:
     assert "NOT PROVED" in text
     assert "right numbers, but faults on the way" in text
     assert "and 6 more faults" in text
+    assert "the loop of line 5 had at most 1 trip: give sizes" in text
     assert "NVRTC is not installed" in text
     gpu = {"name": "H200", "matches": False, "max_rel_error": 0.5, "call_ms": 1.0, "registers": 32}
     assert "H200: MISMATCH" in summary({**result, "gpu": gpu})

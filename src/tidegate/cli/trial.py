@@ -38,7 +38,7 @@ def trial(compiled: Compiled, own: Any, settings: Mapping[str, Any], seed: int, 
     compiled.fits(tuple(arrays[n] for n in compiled.program.order))
     with progress(f"{name}: plain program"):
         wanted = copied(arrays)
-        plain.run(compiled.program, [wanted[n] for n in compiled.program.order])
+        trips = plain.run(compiled.program, [wanted[n] for n in compiled.program.order])
         bounds = plain.rounding_bound(compiled.program, arrays, compiled.target)
     with progress(f"{name}: check"):
         verdict = compiled.check()
@@ -62,6 +62,7 @@ def trial(compiled: Compiled, own: Any, settings: Mapping[str, Any], seed: int, 
         "matches_plain": all(r["ok"] and r["matches"] for r in runs),
         "max_rel_error": max(r["max_rel_error"] for r in runs),
         "simulations": runs,
+        "short_loops": short_loops(compiled.program, trips),
         "smem_bytes": compiled.plan.smem_bytes,
         "smem_capacity": compiled.smem.capacity,
         "code": code_of(compiled) if built else None,
@@ -69,6 +70,18 @@ def trial(compiled: Compiled, own: Any, settings: Mapping[str, Any], seed: int, 
         "syncs": [sync_row(s) for s in compiled.plan.syncs],
         "timings": timings(compiled, built),
     }
+
+
+def short_loops(program: hir.Program, trips: Mapping[str, int]) -> list[dict[str, int]]:
+    """The loops that never had a second trip, by line, although sizes or numbers of the run say how many they have: a
+    trial shows nothing about what one trip leaves to the next."""
+    fixed = {name for name, _ in program.sizes}
+    loops = [n for n in hir.walk(program.body) if isinstance(n, hir.Loop) and set(symbols_of(n)) - fixed]
+    return [{"line": n.span.line, "trips": trips.get(n.id, 0)} for n in loops if trips.get(n.id, 0) < 2]
+
+
+def symbols_of(loop: hir.Loop) -> Iterator[str]:
+    return (str(name) for name in symbols(loop.trips))
 
 
 def copied(arguments: Mapping[str, Any]) -> dict[str, Any]:

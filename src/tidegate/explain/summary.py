@@ -59,6 +59,9 @@ def _simulations(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield "", f"  {fault}"
         if len(run["faults"]) > FAULTS:
             yield "", f"  and {len(run['faults']) - FAULTS} more faults"
+    for loop in result["short_loops"]:
+        most = f"had at most {_count(loop['trips'], 'trip')}" if loop["trips"] else "had no trip"
+        yield "", f"the loop of line {loop['line']} {most}: give sizes or numbers by --set or inputs"
     if left := sorted({name for run in result["simulations"] for name in run["unwritten"]}):
         yield "", _unwritten(left)
 

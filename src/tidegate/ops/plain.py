@@ -108,13 +108,16 @@ def _share_memory(a: np.ndarray, b: np.ndarray) -> bool:
         return True
 
 
-def run(program: hir.Program, arguments: Sequence[Any]) -> None:
-    """Fills the output arrays with the plain program's results."""
+def run(program: hir.Program, arguments: Sequence[Any]) -> dict[str, int]:
+    """Fills the output arrays with the plain program's results. Returns the most trips that each loop, by its id, had;
+    a loop that was never reached is left out."""
     arrays, scalars = split(program, arguments)
     sizes = bind_sizes(program, arrays)
     require_numpy(program, arrays)
     named = dict(zip((t.name for t in program.tensors), arrays, strict=True))
-    _Machine(program, named, sizes, scalars).run()
+    machine = _Machine(program, named, sizes, scalars)
+    machine.run()
+    return machine.trips
 
 
 def rounding_bound(
@@ -184,6 +187,7 @@ class _Machine:
     error: dict[int, np.ndarray] = field(default_factory=dict)
     errors: dict[str, np.ndarray] = field(default_factory=dict)
     added: dict[str, Added] = field(default_factory=dict)
+    trips: dict[str, int] = field(default_factory=dict)
 
     def run(self) -> None:
         if self.bounds:
@@ -219,7 +223,9 @@ class _Machine:
 
     def loop(self, loop: hir.Loop, indices: dict[str, int]) -> None:
         current = [self.get(c.initial) for c in loop.carried]
-        for i in range(self.integer(loop.trips, indices, loop.span)):
+        trips = max(self.integer(loop.trips, indices, loop.span), 0)
+        self.trips[loop.id] = max(self.trips.get(loop.id, 0), trips)
+        for i in range(trips):
             for c, value in zip(loop.carried, current, strict=True):
                 self.set(c.inside, *value)
             self.block(loop.body, {**indices, loop.index: i})
