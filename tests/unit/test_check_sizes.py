@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from kernels import example
 
 from tidegate.check import check
+from tidegate.errors import WrongArguments
 from tidegate.ir.text import parse_kernel
 
 RING = (Path(__file__).parents[1] / "mutants" / "kernels" / "transpose_ring.tir").read_text()
@@ -162,3 +164,12 @@ def test_a_part_of_a_range_is_no_run() -> None:
         "  advance d\n  advance d\n  st_shared t[d] <- v bytes 4\n  sync_block\n  ld_shared w <- t[d] bytes 4\n", ""
     )
     assert check(parse_kernel(text.replace("grid m < M\n", "").replace("dim M\n", ""))).safe
+
+
+def test_a_compiled_kernel_is_checked_for_given_sizes() -> None:
+    compiled = example("row_ring").row_ring.compile("sm_80")
+    verdict = compiled.check(sizes={"R": 64})
+    assert verdict.safe
+    assert "R = 64" in verdict.scope
+    with pytest.raises(WrongArguments, match="no launch argument"):
+        compiled.check({"other": 5})

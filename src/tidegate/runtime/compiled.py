@@ -148,11 +148,12 @@ class Compiled:
 
         return Loaded(self.kernel, self.cubin)
 
-    def check(self) -> Verdict:
-        """The independent checker's verdict on the TIR, for every size that is not fixed."""
+    def check(self, sizes: Mapping[str, int] | None = None) -> Verdict:
+        """The independent checker's verdict on the TIR, for every size that is neither fixed nor given by ``sizes``.
+        Raises WrongArguments for sizes that the compiled kernel does not take."""
         from tidegate.check import check
 
-        return self.timings.measure("check", lambda: check(self.kernel))
+        return self.timings.measure("check", lambda: check(self.kernel, sizes))
 
     def simulate(self, *arguments: Any, completion: str = "late", seed: int = 0) -> Simulation:
         """Runs the TIR on the CPU with adversarial asynchrony (``completion``: late, early, random). Fills the output
