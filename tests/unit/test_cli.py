@@ -524,3 +524,43 @@ def test_the_package_runs_as_a_module() -> None:
     done = subprocess.run([sys.executable, "-m", "tidegate", "errors", "TG101"], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("TG101")
+
+
+NUMBERS = """
+import tidegate as tg
+from tidegate import cuda
+
+
+@tg.kernel(warps=1)
+def parts(x: tg.Tensor["T", 16, "f32"], off: tg.Tensor["E", "i32"], y: tg.Out["S", 16, "f32"], *, STAGES=3):
+    for s in tg.grid(tg.range("S")):
+        lo = tg.load(off[s])
+        hi = tg.load(off[s + 1])
+        acc = tg.zeros((16,))
+        for t in tg.tiles(hi - lo, 8):
+            p = lo + tg.begin(t)
+            rows = tg.load(x[p : p + 8, :], by=cuda.cp_async(), stages=STAGES)
+            acc += tg.where((tg.positions(t) < hi - lo)[:, None], rows, 0.0).sum(axis=0)
+        y[s, :] = acc
+
+
+@tg.kernel(warps=1)
+def first(x: tg.Tensor["T", 16, "f32"], n: tg.Scalar["i32"], y: tg.Out[16, "f32"], *, STAGES=3):
+    for _ in tg.grid(tg.range(1)):
+        acc = tg.zeros((16,))
+        for t in tg.tiles(n, 8):
+            p = tg.begin(t)
+            acc += tg.load(x[p : p + 8, :], by=cuda.cp_async(), stages=STAGES).sum(axis=0)
+        y[:] = acc
+"""
+
+
+def test_numbers_that_end_loops_make_rings_come_round(
+    tidegate: Callable[..., Outcome], file: Callable[[str, str], str]
+) -> None:
+    """Drawn, a loop has more trips than its ring stages, and the tensor has rows for them."""
+    results = tidegate("run", file("ragged.py", NUMBERS), "--json").json
+    assert [(r["short_loops"], r["sizes"]["T"] > 32) for r in results] == [([], True), ([], True)]
+    assert results[1]["scalars"]["n"] > 3 * 8
+    short = tidegate("run", "ragged.py:first", "--set", "n=8").out
+    assert "the loop of line 23 had at most 1 trip" in short

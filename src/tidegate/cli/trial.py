@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 
 from tidegate.cli.files import describe, place_of
+from tidegate.cli.lengths import PARTS, lengths, loops, moved, offsets, read_from, rising, stages
 from tidegate.cli.options import scalars_of
 from tidegate.errors import BadInputs, NoCompiler, TidegateError
 from tidegate.ir import hir
+from tidegate.ir.dtypes import I32
 from tidegate.ir.expr import Expr, Sym, evaluate, symbols
 from tidegate.ops import plain
 from tidegate.ops.samples import sample, unwritten
@@ -156,16 +158,20 @@ def default_sizes(compiled: Compiled) -> dict[str, int]:
 
 
 def _uses(program: hir.Program) -> Iterator[tuple[Expr, int, int]]:
-    """Extent, tile size and the least number of full tiles, of every grid axis and loop."""
+    """Extent, tile size and the least number of full tiles, of every grid axis and loop, and of what numbers reach."""
     for axis in program.grid:
         yield axis.extent, axis.size, 1
-    for node in hir.walk(program.body):
-        if isinstance(node, hir.Loop):
-            loads = [op for op in hir.walk(node.body) if isinstance(op, hir.Load)]
-            stages = max([1, *(op.stages for op in loads)])
-            yield node.extent, node.size, stages
-            for part in (a for op in loads for a in op.window.axes if a.index == node.index):
-                yield part.extent, part.size, stages  # where the extent is a number that is read
+    delimited = rising(program)
+    for node in loops(program):
+        loads = [op for op in hir.walk(node.body) if isinstance(op, hir.Load)]
+        yield node.extent, node.size, stages(node)
+        for part in (a for op in loads for a in op.window.axes if a.index == node.index):
+            yield part.extent, part.size, stages(node)  # where the extent is a number that is read
+        for extent in moved(program, node):
+            yield extent, node.size, (stages(node) + 1) * (PARTS if delimited else 1)
+    for tensor in program.tensors:
+        if tensor.name in delimited:
+            yield tensor.shape[-1], 1, PARTS
 
 
 def draw(
@@ -180,17 +186,24 @@ def draw(
     names = [*(t.name for t in wanted), *(s.name for s in compiled.program.scalars)]
     if extra := sorted(set(given) - set(names)):
         raise _bad(compiled, f"inputs gives {extra[0]!r}", f"the inputs are {', '.join(names)}")
-    counts = {n.window.tensor for n in hir.walk(compiled.program.body) if isinstance(n, hir.LoadScalar)}
+    counts, ends, delimiting = read_from(compiled.program).values(), lengths(compiled.program), rising(compiled.program)
+    most = max([3, *sizes.values()])
     for tensor in wanted:
         if tensor.name not in given:
             shape = _shape(compiled, tensor, sizes)
-            if tensor.name in counts:  # lengths, counts, indices: from nothing to a little beyond the sizes
-                given[tensor.name] = rng.integers(0, max([3, *sizes.values()]) + 2, shape).astype(tensor.dtype.numpy)
+            if tensor.name in delimiting:
+                given[tensor.name] = offsets(rng, shape, ends[tensor.name], most).astype(tensor.dtype.numpy)
+            elif tensor.name in counts:  # lengths, counts, indices: from nothing to a little beyond the sizes
+                drawn = rng.integers(0, max(most, ends.get(tensor.name, 0)) + 2, shape).astype(tensor.dtype.numpy)
+                drawn.reshape(-1)[:1] = ends.get(tensor.name, drawn.reshape(-1)[:1])
+                given[tensor.name] = drawn
             else:
                 given[tensor.name] = sample(rng, shape, tensor.dtype)
     for scalar in compiled.program.scalars:
         if scalar.name not in given:
             given[scalar.name] = float(rng.standard_normal()) if scalar.dtype.floating else int(rng.integers(1, 6))
+            if scalar.name in ends and scalar.dtype == I32:
+                given[scalar.name] += ends[scalar.name]
     _bounded(compiled, sum(a.nbytes for a in given.values() if isinstance(a, np.ndarray)))
     return {n: given[n] for n in names}
 
