@@ -209,7 +209,7 @@ def _necessary(compiled: Compiled, outcome: Outcome) -> list[tuple[str, str]]:
         if verdict.status == "unsafe" or open_ended(compiled):
             continue
         wholes = Machine(less).catalogue.entangled
-        if verdict.safe and faulty(explorer(Machine(less, wholes=wholes), {})):
+        if faulty(explorer(Machine(less, wholes=wholes), {})):
             outcome.slotwise += 1
         else:
             text = f"without {type(sync).__name__} {sync.id} ({sync.why}) the checker says {verdict.status}"

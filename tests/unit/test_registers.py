@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import tidegate as tg
 from tidegate.check import check
 from tidegate.emit import emit
 from tidegate.ir.layout import coordinates
@@ -61,6 +62,31 @@ def test_a_reduction_and_its_broadcast() -> None:
 def test_what_the_layouts_do_not_allow_is_a_violation(old: str, new: str, message: str) -> None:
     found = verify(parse_kernel(CENTRED.replace(old, new)))
     assert any(message in v.message for v in found), found
+
+
+@pytest.mark.parametrize("trips", [0, 1, 3])
+def test_a_product_that_enters_a_loop_in_another_layout(trips: int) -> None:
+    """The loop works on it together with a transposed product, whose layout is no accumulator's."""
+
+    @tg.kernel(warps=2)
+    def blended(x: tg.Tensor[16, 16, "f32"], y: tg.Out[16, 16, "f32"], *, TRIPS=1):
+        t = tg.load(x[:, :])
+        square = tg.zeros((16, 16))
+        for _ in tg.range(TRIPS):
+            square = tg.dot(t.astype("bf16"), t.astype("bf16"), square)
+        product = tg.dot(t.astype("bf16"), t.astype("bf16"), t)
+        for _ in tg.range(TRIPS):
+            product = product * 0.5 + tg.tanh(square.T)
+        y[:, :] = product
+
+    x = np.random.default_rng(0).standard_normal((16, 16)).astype("f4")
+    plain, simulated = np.empty_like(x), np.empty_like(x)
+    blended.plain(x, plain, TRIPS=trips)
+    compiled = blended.compile("sm_80", TRIPS=trips)
+    assert verify(compiled.kernel) == []
+    assert compiled.check().safe
+    assert compiled.simulate(x, simulated).ok
+    assert np.allclose(plain, simulated, rtol=1e-5, atol=1e-5)
 
 
 def test_an_accumulator_is_the_next_products_operand_without_any_exchange() -> None:

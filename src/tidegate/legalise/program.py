@@ -526,7 +526,8 @@ class _Legaliser(Gathering):
     def dot(self, node: hir.Dot) -> None:
         acc, depth = self.accumulator_of(node), node.a.shape[1]
         start = self.operand(node.c, acc, node.span)
-        out = self.result(node.result, acc)
+        # A register that others share has the layout of all of them.
+        out = self.result(node.result, None if node.result.id in self.shared_registers else acc)
         if self.build.register_layout(out) != acc:
             self.registers[node.result.id] = out = self.build.register(node.result.name, node.result.dtype, acc, "acc")
         product = self.products[node.result.id]
