@@ -17,6 +17,7 @@ import tidegate as tg
 from tidegate.errors import LaunchFailed, WrongArguments
 from tidegate.ir.dtypes import DTYPES, number
 from tidegate.runtime import driver, graph, variants
+from tidegate.runtime.compile import Cubin
 from tidegate.runtime.launch import Loaded
 
 FACTOR = 2.0
@@ -305,6 +306,13 @@ def test_an_error_of_the_driver_names_the_kernel(one: FakeDriver) -> None:
             kernel(*pair())
 
 
+def test_a_cubin_prints_in_one_line() -> None:
+    log = "ptxas info    : Compiling entry function 'scaled_kernel' for 'sm_90a'"
+    cubin = Cubin(b"ELF", "sm_90a", "key", log, from_cache=False)
+    assert repr(cubin) == "<tidegate cubin of scaled_kernel for sm_90a, 3 bytes>"
+    assert repr(Cubin(b"ELF", "sm_90a", "key", "", from_cache=False)) == "<tidegate cubin for sm_90a, 3 bytes>"
+
+
 # ---------------------------------------------------------------------------------------------- graphs
 
 
@@ -574,3 +582,7 @@ def test_the_plain_program_refuses_outputs_that_it_reads() -> None:
             run(x, x)
         run(wide[:, :32], wide[:, 32:])
         assert (wide[:, 32:] == 2).all()
+    frozen = np.ones((8, 32), np.float32)
+    frozen.flags.writeable = False
+    with pytest.raises(WrongArguments, match=r"y is written, and its array is read-only\n.*a copy: array\.copy\(\)"):
+        kernel.plain(x, frozen)

@@ -78,12 +78,8 @@ def short_loops(program: hir.Program, trips: Mapping[str, int]) -> list[dict[str
     """The loops that never had a second trip, by line, although sizes or numbers of the run say how many they have: a
     trial shows nothing about what one trip leaves to the next."""
     fixed = {name for name, _ in program.sizes}
-    loops = [n for n in hir.walk(program.body) if isinstance(n, hir.Loop) and set(symbols_of(n)) - fixed]
-    return [{"line": n.span.line, "trips": trips.get(n.id, 0)} for n in loops if trips.get(n.id, 0) < 2]
-
-
-def symbols_of(loop: hir.Loop) -> Iterator[str]:
-    return (str(name) for name in symbols(loop.trips))
+    told = [loop for loop in loops(program) if set(map(str, symbols(loop.trips))) - fixed]
+    return [{"line": n.span.line, "trips": trips.get(n.id, 0)} for n in told if trips.get(n.id, 0) < 2]
 
 
 def copied(arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -153,10 +153,7 @@ def assemble(
         grid=grid_order(program),
         smem_bytes=allocation.requested,
         share=share,
-        buffers=tuple(
-            Buffer(p.ring, p.offset, p.stride, program.ring(p.ring).stages, p.size, p.first, p.last)
-            for p in allocation.placements
-        ),
+        buffers=buffers(program, allocation),
         roles=(Role("everyone", tuple(range(program.warps)), None, ()),),
         channels=tuple(_explained(channel, facts, syncs) for channel in channels(program, facts)),
         dependences=tuple(
@@ -177,6 +174,14 @@ def assemble(
         syncs=syncs,
         schedule=tuple(schedules(facts, nodes, schedule)),
         bounds=Bounds(),
+    )
+
+
+def buffers(program: legal.LegalProgram, allocation: Allocation) -> tuple[Buffer, ...]:
+    """The rings as they are placed."""
+    return tuple(
+        Buffer(p.ring, p.offset, p.stride, program.ring(p.ring).stages, p.size, p.first, p.last)
+        for p in allocation.placements
     )
 
 

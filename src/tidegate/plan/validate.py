@@ -9,10 +9,10 @@ from tidegate.errors import PlanRejected
 from tidegate.ir import legal
 from tidegate.ir.spec import is_name
 from tidegate.plan.facts import Facts
-from tidegate.plan.finish import channels, schedules, unordered
+from tidegate.plan.finish import buffers, channels, schedules, unordered
 from tidegate.plan.order import Unmet
 from tidegate.plan.pipeline import Schedule, last_product, movable, own_steps, problem
-from tidegate.plan.plan import AsyncPlan, Bounds, Buffer, Channel, LoopSchedule, Role, Sync, SyncKind
+from tidegate.plan.plan import AsyncPlan, Bounds, Channel, LoopSchedule, Role, Sync, SyncKind
 from tidegate.plan.producers import Analysis, analyse_with, facts_for
 from tidegate.plan.timeline import END, timeline, walk
 
@@ -171,14 +171,11 @@ def _consequences(
     plan: AsyncPlan, analysis: Analysis, loops: tuple[LoopSchedule, ...], rings: tuple[Channel, ...]
 ) -> None:
     """What follows from the decisions is told as it follows: a plan speaks of the kernel that is lowered."""
-    buffers = (
-        Buffer(p.ring, p.offset, p.stride, analysis.program.ring(p.ring).stages, p.size, p.first, p.last)
-        for p in analysis.allocation.placements
-    )
+    places = {p.ring: p for p in plan.buffers}
     told = [
-        *((f"buffer {b.ring}", b, {p.ring: p for p in plan.buffers}[b.ring]) for b in buffers),
+        *((f"buffer {b.ring}", b, places[b.ring]) for b in buffers(analysis.program, analysis.allocation)),
         *((f"the schedule of {s.loop}", s, {p.loop: p for p in plan.schedule}.get(s.loop)) for s in loops),
-        *((f"channel {c.name}", c, {p.name: unexplained(p) for p in plan.channels}.get(c.name)) for c in rings),
+        *((f"channel {c.name}", c, {p.name: _unexplained(p) for p in plan.channels}.get(c.name)) for c in rings),
         ("the list of loops", [s.loop for s in loops], [s.loop for s in plan.schedule]),
         ("the list of channels", [c.name for c in rings], [c.name for c in plan.channels]),
         ("bounds", Bounds(), plan.bounds),
@@ -188,7 +185,7 @@ def _consequences(
             raise _reject(f"{what}: {found}", f"what the plan decides makes it {wanted}")
 
 
-def unexplained(channel: Channel) -> Channel:
+def _unexplained(channel: Channel) -> Channel:
     """A channel without the names of the syncs that turn it."""
     return replace(channel, full="", empty="")
 
